@@ -1,0 +1,79 @@
+"""Build: compiled where it can be, pure Python where it cannot.
+
+``HERMES_STATE_NO_EXTENSIONS=1`` leaves the kernels uncompiled;
+``HERMES_STATE_REQUIRE_EXTENSIONS=1`` makes a kernel that does not compile an
+error. Both together are an error. With neither, each kernel is compiled if
+the machine can, and its pure twin serves where it cannot.
+"""
+
+import os
+import platform
+
+from setuptools import setup
+
+KERNELS = "src/_fastpath"
+NO = os.environ.get("HERMES_STATE_NO_EXTENSIONS", "") not in ("", "0")
+REQUIRE = os.environ.get("HERMES_STATE_REQUIRE_EXTENSIONS", "") not in ("", "0")
+TRACE = os.environ.get("HERMES_STATE_BUILD_TRACE", "") not in ("", "0")
+SANITIZE = os.environ.get("HERMES_STATE_BUILD_SANITIZE", "") not in ("", "0")
+
+if NO and REQUIRE:
+    raise SystemExit("HERMES_STATE_NO_EXTENSIONS and HERMES_STATE_REQUIRE_EXTENSIONS exclude each other")
+
+
+def flags() -> tuple[list[str], list[str]]:
+    """Compiler and linker flags; the sanitizer build is for the kernel tests only."""
+    if platform.system() == "Windows":
+        return ["/O2"], []
+    if SANITIZE:
+        sanitizers = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
+        return ["-O1", "-g", *sanitizers], sanitizers
+    return ["-O3"], []
+
+
+def extensions() -> list:
+    """One extension a ``_*_c.pyx`` file of src/_fastpath, or none in a pure build."""
+    if NO:
+        return []
+    try:
+        from Cython.Build import cythonize
+        from setuptools import Extension
+    except ImportError:
+        if REQUIRE:
+            raise
+        return []
+    compile_args, link_args = flags()
+    names = sorted(name[:-4] for name in os.listdir(KERNELS) if name.endswith("_c.pyx"))
+    modules = [
+        Extension(
+            f"hermes_state._fastpath.{name}",
+            [f"{KERNELS}/{name}.pyx"],
+            extra_compile_args=compile_args,
+            extra_link_args=link_args,
+            define_macros=[("CYTHON_TRACE_NOGIL", "1")] if TRACE else [],
+            optional=not REQUIRE,
+        )
+        for name in names
+    ]
+    return cythonize(
+        modules,
+        include_path=[KERNELS],
+        compiler_directives={"language_level": 3, "linetrace": TRACE},
+    )
+
+
+setup(
+    package_dir={"": "src", "hermes_state._fastpath": KERNELS},
+    packages=[
+        "hermes_state",
+        "hermes_state._fastpath",
+        *(f"hermes_state.{room}" for room in ("api", "cli", "engine", "schema", "search", "store", "transfer")),
+    ],
+    package_data={
+        "hermes_state": ["py.typed"],
+        "hermes_state._fastpath": ["*.pyx", "*.pxd"],
+    },
+    ext_modules=extensions(),
+)
+
+print(f"hermes_state: kernels {'left out' if NO else 'compiled where this machine can'}")
