@@ -1,9 +1,11 @@
-"""The fixture files hold what `make_fixtures.Facts` says, and stock SQLite finds them sound."""
+"""The fixture files hold what `make_fixtures.Facts` says, and the v11-style program works on them."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import sqlite3
+import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -170,3 +172,84 @@ def test_versions_outside_one_to_eleven_are_refused(tmp_path: Path) -> None:
     for version in (0, 12):
         with pytest.raises(ValueError, match="no such schema version"):
             fixtures.make(tmp_path / "state.db", version)
+
+
+def _peer(path: Path, *arguments: str) -> dict[str, Any]:
+    """The last answer of one run of the v11-style program."""
+    script = str(ROOT / "tests" / "peers" / "v11_peer.py")
+    command = [sys.executable, script, str(path), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, input="\n", check=False)
+    assert done.stderr == ""
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+@pytest.mark.parametrize("version", [1, 3, 9, 10, 11])
+def test_peer_upgrades_a_file_and_finds_both_indexes_complete(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "state.db"
+    facts = fixtures.make(path, version)
+    assert _peer(path, "open")["from_version"] == version
+    report = _peer(path, "check")
+    assert report["ok"], report
+    assert report["version"] == 11
+    assert report["messages_fts_trigram"]["rows"] == facts.messages
+    for word, ids in facts.late_markers.items():
+        assert _peer(path, "search", "--query", word)["ids"] == list(ids)
+
+
+def test_peer_makes_the_schema_of_the_v11_fixture(tmp_path: Path) -> None:
+    _peer(tmp_path / "peer.db", "open")
+    fixtures.make(tmp_path / "made.db", 11)
+    found = []
+    for name in ("peer.db", "made.db"):
+        with closing(sqlite3.connect(tmp_path / name)) as conn:
+            names = {row[0] for row in conn.execute("SELECT name FROM sqlite_master")}
+            tables = {
+                table: [row[1:] for row in conn.execute(f"PRAGMA table_info({table})")]
+                for table in ("sessions", "messages", "state_meta", "schema_version")
+            }
+            found.append((names, tables))
+    assert found[0] == found[1]
+
+
+def test_peer_reports_rows_that_an_index_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    facts = fixtures.make(path, 11, hollow_trigram=True)
+    report = _peer(path, "check")
+    assert not report["ok"]
+    assert report["messages_fts_trigram"]["missing_count"] == facts.messages
+    assert report["messages_fts"]["missing_count"] == 0
+
+
+def test_peer_writes_updates_deletes_and_replaces_with_counters_and_index_in_step(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    calls = '[{"id": "c1"}, {"id": "c2"}]'
+    added = _peer(path, "append", "--count", "3", "--content", "quince {n}", "--tool-calls", calls)
+    assert _peer(path, "search", "--query", "quince")["ids"] == added["ids"] == [1, 2, 3]
+    assert _peer(path, "update", "--id", "2", "--content", "medlar")["changed"] == 1
+    assert _peer(path, "search", "--query", "medlar", "--route", "trigram")["ids"] == [2]
+    assert _peer(path, "replace", "--count", "4", "--content", "sorb {n}")["messages"] == 4
+    assert _peer(path, "search", "--query", "quince", "--route", "like")["ids"] == []
+    assert _peer(path, "check")["ok"]
+    assert _peer(path, "delete")["changed"] == 1
+    assert _peer(path, "check")["messages"] == 0
+
+
+def test_peer_holding_the_write_lock_keeps_another_out_until_it_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    fixtures.make(path, 11)
+    script = str(ROOT / "tests" / "peers" / "v11_peer.py")
+    holder = subprocess.Popen(
+        [sys.executable, script, str(path), "hold-lock"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "READY\n"
+    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as conn:
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            conn.execute("BEGIN IMMEDIATE")
+        answer, _ = holder.communicate("\n")
+        assert json.loads(answer)["done"] == "hold-lock"
+        conn.execute("BEGIN IMMEDIATE")
