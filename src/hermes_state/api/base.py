@@ -1,0 +1,110 @@
+"""The handle itself: opening, closing, and the ways into the engine that every method uses."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from hermes_state import errors
+from hermes_state.engine import paths, registry, wal
+from hermes_state.engine.core import Engine, Options
+from hermes_state.engine.face import Face
+
+T = TypeVar("T")
+
+
+class Handle:
+    """A thin handle on the one engine that this process has for a file."""
+
+    _WRITE_MAX_RETRIES = 15
+    _WRITE_RETRY_MIN_S = 0.020
+    _WRITE_RETRY_MAX_S = 0.150
+    _CHECKPOINT_EVERY_N_WRITES = 50
+
+    db_path: Path
+    _lock: Any
+    _conn: Face
+
+    def __init__(
+        self,
+        db_path: str | os.PathLike[str] | None = None,
+        *,
+        indexing: str | None = None,
+        trigram: str | None = None,
+        durability: str | None = None,
+        patience: float | None = None,
+    ) -> None:
+        """Open the store, bringing an older file up to date.
+
+        Args:
+            db_path: the file; None for ``DEFAULT_DB_PATH`` or ``<hermes home>/state.db``.
+            indexing: ``"background"`` (the default: an append commits the message, a worker
+                indexes it, every search still sees it) or ``"inline"``.
+            trigram: which rows a new file puts into the trigram index: ``"all"`` (the default,
+                as v11) or ``"unspaced"`` (those with a script written without spaces; the same
+                answers, a much smaller file). A file with messages keeps its mode.
+            durability: ``"full"`` (the default: an acknowledged row survives a power loss) or
+                ``"normal"`` (it survives the end of the process, not surely a power loss).
+            patience: seconds to wait for another process's write lock; the default is 60 for
+                messages and 20 for everything else.
+
+        Raises:
+            sqlite3.Error: the file cannot be opened (``get_last_init_error()`` keeps why).
+            TypeError, ValueError: an argument is wrong, or differs from what another handle
+                of this process opened the same file with.
+        """
+        try:
+            self.db_path = paths.database_path(db_path)
+            options = Options.given(indexing, trigram, durability, patience)
+            self._engine: Engine = registry.acquire(self.db_path, options)
+        except BaseException as error:
+            wal._set_last_init_error(f"{type(error).__name__}: {error}")
+            raise
+        self._lock = threading.RLock()
+        self._conn = self._engine.face
+        self._closed = False
+        self._finalizer = weakref.finalize(self, registry.release_soon, self._engine)
+        self._finalizer.atexit = False
+
+    def close(self) -> None:
+        """Give the handle back; the last one of the process indexes what is pending and closes the file.
+
+        A second call does nothing. Calls after it raise ``StoreClosedError``.
+        """
+        self._closed = True
+        if self._finalizer.detach() is not None:
+            registry.release(self._engine)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {str(self.db_path)!r}{' closed' if self._closed else ''}>"
+
+    def _execute_write(self, fn: Callable[[Any], T]) -> T:
+        """``fn(conn)`` in one BEGIN IMMEDIATE transaction on the trigger connection (``_conn``)."""
+        self._check_open("_execute_write")
+        return self._conn.run(fn, "_execute_write")
+
+    def _check_open(self, operation: str) -> None:
+        if self._closed:
+            raise errors.closed(self.db_path, operation)
+
+    def _read(self, fn: Callable[[apsw.Connection], T], operation: str, *, indexed: bool = False) -> T:
+        self._check_open(operation)
+        return self._engine.read(fn, operation, indexed=indexed)
+
+    def _write(
+        self, fn: Callable[[apsw.Connection], T], operation: str, *, rows: int = 0, seconds: float | None = None
+    ) -> T:
+        self._check_open(operation)
+        return self._engine.write(fn, operation, rows=rows, seconds=seconds)

@@ -1,0 +1,413 @@
+"""One engine a file and process: connections, their order, and the ways in.
+
+The engine owns one writer connection (triggers off), a bounded pool of
+readers, one background worker with a checkpoint connection of its own, the
+trigger connection behind ``_conn``, and the stdlib anchor. Every ``SessionDB``
+on the same real path shares it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from hermes_state import errors
+from hermes_state.engine import opening, patience
+from hermes_state.engine import transaction as tx
+from hermes_state.engine.face import Face
+from hermes_state.engine.gate import Gate
+from hermes_state.engine.readers import ReaderPool
+from hermes_state.engine.worker import Worker
+from hermes_state.engine.writer import Group, Outcome, Writer
+from hermes_state.schema import migrate
+from hermes_state.search import indexing
+from hermes_state.store import messages
+
+log = logging.getLogger("hermes_state")
+T = TypeVar("T")
+
+CATCH_UP_ROWS = 256
+"""Rows a step when somebody waits for the index to be complete."""
+OPEN_INDEX_S = 0.25
+"""How long an open goes on indexing what an upgrade left, before the worker takes over."""
+CLOSE_UPGRADE_S = 5.0
+"""How long the last close goes on with an unfinished upgrade; the next open goes on from there."""
+FORK_WAIT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a store was opened with.
+
+    Attributes:
+        indexing: ``"background"`` or ``"inline"``.
+        durability: ``"full"`` (an acknowledged row survives power loss) or ``"normal"``
+            (it survives the end of the process; the last moments may go with the power).
+        trigram: ``"all"``, ``"unspaced"`` or None for what the file says.
+        patience: seconds to wait for the write lock, or None for the defaults.
+        explicit: the names of the modes that the caller chose.
+    """
+
+    indexing: str = "background"
+    durability: str = "full"
+    trigram: str | None = None
+    patience: float | None = None
+    explicit: frozenset[str] = frozenset()
+
+    @classmethod
+    def given(
+        cls, indexing: str | None, trigram: str | None, durability: str | None, seconds: float | None
+    ) -> Options:
+        """Options from arguments of which None means the default, or what an open engine has."""
+        named = {"indexing": indexing, "durability": durability}
+        chosen = {name: value for name, value in named.items() if value is not None}
+        return cls(**chosen, trigram=trigram, patience=seconds, explicit=frozenset(chosen))
+
+    def check_against(self, other: Options, path: Path) -> None:
+        """Raise ValueError where these options ask for another mode than the open engine's ``other``."""
+        for name in sorted(self.explicit):
+            if getattr(self, name) != getattr(other, name):
+                raise ValueError(
+                    f"{path} is open in this process with {name}={getattr(other, name)!r},"
+                    f" not {getattr(self, name)!r}"
+                )
+
+    def __post_init__(self) -> None:
+        _one_of("indexing", self.indexing, ("background", "inline"))
+        _one_of("durability", self.durability, tuple(opening.SYNCHRONOUS))
+        if self.trigram is not None:
+            _one_of("trigram", self.trigram, ("all", "unspaced"))
+        if self.patience is not None and not self.patience >= 0:
+            raise ValueError(f"patience must be seconds, 0 or more, not {self.patience!r}")
+
+
+def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
+
+
+class Engine:
+    """The only code that touches SQLite for one file in this process."""
+
+    def __init__(self, path: Path, options: Options) -> None:
+        self.path = path
+        self.options = options
+        self.gate = Gate()
+        self.forked_inside = False
+        self._closed = False
+        self._opening = threading.Lock()
+        self._is_open = False
+        self._pid = os.getpid()
+        self.face = Face(self)
+        self.read_only: errors.HermesStateError | None = None
+        self._open()
+
+    # -- opening and closing --
+
+    def _open(self) -> None:
+        """Open everything, the anchor first, and bring the schema up to date."""
+        opening.make_private(self.path)
+        self._anchor, self.journal_mode = opening.open_anchor(self.path)
+        self._checkpointer: apsw.Connection | None = None
+        self.read_only = None
+        try:
+            self._open_writer()
+        except BaseException:
+            self._anchor.close()
+            raise
+        self._readers = ReaderPool(
+            lambda: opening.connect_reader(self.path, readonly=self.read_only is not None)
+        )
+        self._worker = Worker(self._worker_step, self._checkpoint)
+        self._pid = os.getpid()
+        self._is_open = True
+        opening.tighten(self.path)
+        if self._upgrading:
+            self._worker.written(1)
+
+    def _open_writer(self) -> None:
+        conn = opening.connect_writer(self.path, durability=self.options.durability, triggers=False)
+        self._writer = Writer(conn, self.path, self._apply)
+        self._upgrading = False
+        try:
+            self._prepare_schema(conn)
+        except errors.StoreReadOnlyError as error:
+            # Reading works on; each write says why it cannot.
+            self.read_only = error
+        except BaseException:
+            conn.close(True)
+            raise
+
+    def _prepare_schema(self, conn: apsw.Connection) -> None:
+        try:
+            found = migrate.inspect(conn)
+            if not found.current:
+                with tx.transaction(conn, self._patience(), self.path, "open"):
+                    if migrate.upgrade(conn):
+                        self._index_for(conn, OPEN_INDEX_S)
+                        self._finish_upgrade(conn)
+                found = migrate.inspect(conn)
+            self._upgrading = found.upgrading
+            if self.options.trigram is not None:
+                self._settle_trigram(conn, self.options.trigram)
+        except apsw.Error as error:
+            raise errors.translate(error, self.path, "open") from error
+
+    def _settle_trigram(self, conn: apsw.Connection, wanted: str) -> None:
+        """Write the wanted trigram mode into an empty file; another file keeps the mode it has."""
+        if indexing.trigram_mode(conn) == wanted:
+            return
+        with tx.transaction(conn, self._patience(), self.path, "open"):
+            if conn.execute("SELECT 1 FROM messages LIMIT 1").fetchone() is None:
+                indexing.set_trigram_mode(conn, wanted)
+                return
+        log.warning(
+            "%s was made with trigram=%r and keeps it; set_trigram_mode() changes it",
+            self.path, indexing.trigram_mode(conn),
+        )  # fmt: skip
+
+    def _index_for(self, conn: apsw.Connection, seconds: float) -> None:
+        """Index what is pending in the open transaction, for so long at most."""
+        deadline = time.monotonic() + seconds
+        while indexing.index_step(conn, CATCH_UP_ROWS) and time.monotonic() < deadline:
+            pass
+
+    def close(self) -> None:
+        """Close everything, for good: what is pending indexed, APSW first, the anchor last."""
+        self.gate.shut(threading.TIMEOUT_MAX)
+        try:
+            self._closed = True
+            if self._is_open:
+                self._close_connections(catch_up=True)
+        finally:
+            self.gate.open()
+
+    def _close_connections(self, *, catch_up: bool) -> None:
+        self._is_open = False
+        self._worker.stop()
+        try:
+            if catch_up and self.read_only is None:
+                self._catch_up_to_close()
+        finally:
+            self._readers.close()
+            self.face.disconnect()
+            if self._checkpointer is not None:
+                self._checkpointer.close(True)
+            self._writer.conn.close(True)
+            self._anchor.close()
+
+    def _catch_up_to_close(self) -> None:
+        deadline = time.monotonic() + (CLOSE_UPGRADE_S if self._upgrading else float("inf"))
+        try:
+            while self._index_step(CATCH_UP_ROWS)[0] and time.monotonic() < deadline:
+                pass
+            self._checkpoint()
+        except (apsw.Error, errors.HermesStateError) as error:
+            # The rows are stored and stay above the watermark: the next open indexes them.
+            log.warning("%s: closing before the index was complete: %s", self.path, error)
+
+    # -- fork --
+
+    def before_fork(self) -> bool:
+        """Wait for a quiet moment and close everything, so that the child inherits no connection.
+
+        False, with nothing closed, where the forking thread itself is inside an
+        operation or others do not come out in time.
+        """
+        if self.gate.depth or not self.gate.shut(FORK_WAIT_S):
+            return False
+        if self._is_open:
+            self._close_connections(catch_up=False)
+        return True
+
+    def after_fork(self, *, quiet: bool, child: bool) -> None:
+        """Undo ``before_fork``; connections open again at the next use."""
+        if child:
+            self.gate.reborn()
+            self._opening = threading.Lock()
+            self.face.reborn()
+            if not quiet:
+                # The inherited connections are in use by a thread that is not here: never touched again.
+                self.forked_inside = True
+                self._is_open = False
+        elif not self.gate.depth:
+            self.gate.open()
+
+    @contextmanager
+    def inside(self, operation: str) -> Iterator[None]:
+        """Be inside the engine: open, and safe from closing and forking, while the block runs.
+
+        APSW errors that leave the block become typed ones.
+        """
+        with self.gate.enter():
+            if not self._is_open:
+                self._reopen(operation)
+            try:
+                yield
+            except apsw.Error as error:
+                raise errors.translate(error, self.path, operation) from error
+
+    def _reopen(self, operation: str) -> None:
+        with self._opening:
+            if self._closed:
+                raise errors.closed(self.path, operation)
+            if self.forked_inside:
+                raise errors.make(
+                    errors.StoreForkError, "database connection was forked inside a transaction", self.path, operation
+                )
+            if not self._is_open:
+                self._open()
+
+    # -- reading --
+
+    def read(self, fn: Callable[[apsw.Connection], T], operation: str, *, indexed: bool = False) -> T:
+        """``fn(conn)`` on one snapshot; ``indexed`` brings the index up to date before."""
+        with self.inside(operation):
+            if indexed:
+                self.catch_up()
+            with self._reading(operation) as conn:
+                conn.execute("BEGIN")
+                try:
+                    return fn(conn)
+                finally:
+                    tx.rollback(conn)
+
+    @contextmanager
+    def _reading(self, operation: str) -> Iterator[apsw.Connection]:
+        if self.journal_mode == "wal" or self.read_only is not None:
+            with self._readers.lend() as conn:
+                yield conn
+        else:
+            with self._writer.exclusive(self._patience(), operation) as conn:
+                yield conn
+
+    # -- writing --
+
+    def _patience(self, default: float = patience.OTHER_PATIENCE_S) -> patience.Patience:
+        given = self.options.patience
+        return patience.Patience(default if given is None else given)
+
+    def _writable(self, operation: str) -> None:
+        if self.read_only is not None:
+            raise errors.make(
+                errors.StoreReadOnlyError, "attempt to write a readonly database", self.path, operation
+            ) from self.read_only
+
+    def write(
+        self, fn: Callable[[apsw.Connection], T], operation: str, *, rows: int = 0, seconds: float | None = None
+    ) -> T:
+        """``fn(conn)`` in one write transaction without triggers.
+
+        Args:
+            fn: does the work; any exception undoes all of it.
+            operation: its name, for errors.
+            rows: about how many messages it stores without indexing them.
+            seconds: patience, where it is not the default.
+        """
+        with self.inside(operation):
+            self._writable(operation)
+            waiting = self._patience(patience.OTHER_PATIENCE_S if seconds is None else seconds)
+            result = self._writer.run(fn, waiting, operation)
+            self._worker.written(rows)
+            return result
+
+    def store(self, group: Group, operation: str) -> list[int]:
+        """Store encoded message rows, sharing the COMMIT with other threads; their ids."""
+        with self.inside(operation):
+            self._writable(operation)
+            ids = self._writer.store(group, self._patience(patience.MESSAGE_PATIENCE_S), operation)
+            self._worker.written(0 if self.options.indexing == "inline" else len(ids))
+            return ids
+
+    def _apply(self, conn: apsw.Connection, groups: Any) -> list[Outcome]:
+        outcomes = messages.insert_group(conn, groups)
+        if self.options.indexing == "inline":
+            self.index_inline(conn, [i for outcome in outcomes if isinstance(outcome, list) for i in outcome])
+        return outcomes
+
+    def index_inline(self, conn: apsw.Connection, ids: list[int]) -> None:
+        """Index these rows in the open transaction if the store indexes inline."""
+        if ids and self.options.indexing == "inline":
+            indexing.index_rows(conn, ids)
+
+    @contextmanager
+    def exclusive(self, operation: str) -> Iterator[apsw.Connection]:
+        """The writer connection outside a transaction (VACUUM, PRAGMA)."""
+        with self.inside(operation):
+            self._writable(operation)
+            with self._writer.exclusive(self._patience(), operation) as conn:
+                yield conn
+
+    @contextmanager
+    def in_line(self, operation: str) -> Iterator[None]:
+        """Hold the place at the head of the writer's line, for the trigger connection's writes."""
+        self._writable(operation)
+        with self._writer.exclusive(self._patience(), operation):
+            yield
+
+    # -- index and checkpoints --
+
+    def catch_up(self) -> None:
+        """Index everything that is committed; two point reads when there is nothing to do."""
+        if self.read_only is not None:
+            return
+        while True:
+            with self._reading("search") as conn:
+                if not indexing.pending(conn):
+                    return
+            if not self._index_step(CATCH_UP_ROWS)[0]:
+                return
+
+    def _index_step(self, rows: int) -> tuple[int, float]:
+        """One index transaction; (rows treated, seconds it held the lock).
+
+        It need not be durable: what a power loss takes of it is above the
+        watermark again, so it commits without an fsync of its own.
+        """
+        with self._writer.exclusive(self._patience(), "index") as conn:
+            conn.execute("PRAGMA synchronous=NORMAL")
+            try:
+                tx.begin(conn, self._patience(), self.path, "index")
+                started = time.monotonic()
+                try:
+                    treated = indexing.index_step(conn, rows)
+                    if treated < rows:
+                        self._finish_upgrade(conn)
+                except BaseException:
+                    tx.rollback(conn)
+                    raise
+                tx.commit(conn, self._patience(), self.path, "index")
+                return treated, time.monotonic() - started
+            finally:
+                conn.execute(f"PRAGMA synchronous={opening.SYNCHRONOUS[self.options.durability]}")
+
+    def _worker_step(self, rows: int) -> tuple[int, float]:
+        return self._index_step(rows) if self.read_only is None else (0, 0.0)
+
+    def _finish_upgrade(self, conn: apsw.Connection) -> None:
+        if not indexing.pending(conn):
+            migrate.finish(conn)
+            self._upgrading = False
+
+    def _checkpoint(self) -> None:
+        """Copy what can be copied from the WAL to the main file; never waits for anybody."""
+        if self.journal_mode != "wal" or self.read_only is not None:
+            return
+        if self._checkpointer is None:
+            self._checkpointer = opening.connect_writer(
+                self.path, durability=self.options.durability, triggers=False
+            )
+        try:
+            self._checkpointer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.BusyError:
+            # Another process checkpoints right now, which serves as well.
+            return

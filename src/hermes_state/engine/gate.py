@@ -1,0 +1,77 @@
+"""Who is inside an engine, so that closing and forking wait for a quiet moment.
+
+Every operation enters the gate and leaves it. Closing it waits until nobody
+is inside and keeps newcomers out. A thread may enter again while it is inside.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Gate:
+    """Counts the threads inside; ``shut`` keeps new ones out and waits for the rest."""
+
+    def __init__(self) -> None:
+        self._cond = threading.Condition(threading.Lock())
+        self._inside = 0
+        self._shut = False
+        self._local = threading.local()
+
+    @property
+    def depth(self) -> int:
+        """How many times the calling thread is inside."""
+        return getattr(self._local, "depth", 0)
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        """Be inside while the block runs; waits while the gate is shut."""
+        depth = self.depth
+        if depth == 0:
+            with self._cond:
+                while self._shut:
+                    self._cond.wait()
+                self._inside += 1
+        self._local.depth = depth + 1
+        try:
+            yield
+        finally:
+            self._local.depth = depth
+            if depth == 0:
+                with self._cond:
+                    self._inside -= 1
+                    if self._shut and self._inside == 0:
+                        self._cond.notify_all()
+
+    def shut(self, seconds: float) -> bool:
+        """Keep newcomers out and wait for those inside; False if they did not leave in ``seconds``.
+
+        The gate is shut either way. The calling thread must not be inside.
+        """
+        deadline = time.monotonic() + seconds
+        with self._cond:
+            while self._shut:
+                self._cond.wait()
+            self._shut = True
+            while self._inside:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._cond.wait(left)
+        return True
+
+    def open(self) -> None:
+        """Let threads in again."""
+        with self._cond:
+            self._shut = False
+            self._cond.notify_all()
+
+    def reborn(self) -> None:
+        """In a forked child: only the calling thread is left, and it is outside."""
+        self._cond = threading.Condition(threading.Lock())
+        self._inside = 0
+        self._shut = False
+        self._local = threading.local()

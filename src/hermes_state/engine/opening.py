@@ -1,0 +1,118 @@
+"""Paths, permissions, the anchor, and APSW connections with all their settings."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from hermes_state import errors
+from hermes_state.engine import wal
+from hermes_state.search import tables
+
+FILE_MODE = 0o600
+FOLDER_MODE = 0o700
+READER_BUSY_MS = 10_000
+WAL_KEEP_BYTES = 16 * 1024 * 1024
+"""What is left of a WAL that had grown, once it starts anew (journal_size_limit)."""
+
+SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL"}
+
+
+def make_private(path: Path) -> None:
+    """Make the folder (0700) and the empty file (0600) where they are missing, and close up a looser file.
+
+    The file is never opened when it exists: closing such a descriptor would
+    drop every POSIX lock that this process holds on it.
+    """
+    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE))
+    except FileExistsError:
+        tighten(path)
+
+
+def tighten(path: Path) -> None:
+    """Take the rights of group and others from the file and its sidecars, where this user owns them."""
+    if os.name != "posix":
+        return
+    for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        try:
+            found = os.lstat(name)
+        except FileNotFoundError:
+            continue
+        if stat.S_ISREG(found.st_mode) and found.st_mode & 0o077 and found.st_uid in (os.geteuid(), 0):
+            try:
+                os.chmod(name, stat.S_IMODE(found.st_mode) & 0o700)
+            except OSError:
+                # Not ours to change (another owner, a read-only file system): opening it may still work.
+                return
+
+
+def open_anchor(path: Path) -> tuple[Any, str]:
+    """A stdlib connection that has read once and stays open, and the journal mode it set.
+
+    While it is open, the stdlib's copy of SQLite in this process never closes
+    a descriptor of the file, so APSW's POSIX locks survive other stdlib
+    connections that come and go. It is opened through
+    ``hermes_state.sqlite3`` so that a program that replaces that name sees it.
+    """
+    stdlib: Any = sys.modules["hermes_state"].sqlite3 if "hermes_state" in sys.modules else wal.sqlite3
+    anchor = stdlib.connect(str(path), timeout=1.0, isolation_level=None, check_same_thread=False)
+    try:
+        mode = wal.apply_wal_with_fallback(anchor, db_label=path.name)
+        anchor.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    except BaseException:
+        anchor.close()
+        raise
+    return anchor, mode
+
+
+def connect(path: Path, *, readonly: bool = False) -> apsw.Connection:
+    """An APSW connection with the settings that all roles share."""
+    flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
+    try:
+        conn = apsw.Connection(str(path), flags=flags)
+        conn.set_busy_timeout(READER_BUSY_MS)
+        conn.execute("PRAGMA foreign_keys=ON")
+        conn.execute("PRAGMA trusted_schema=OFF")
+        conn.execute("PRAGMA temp_store=MEMORY")
+        # The anchor closes last and does the last checkpoint; APSW's close would hold the GIL through it.
+        conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    except apsw.Error as error:
+        raise errors.translate(error, path, "open") from error
+    return conn
+
+
+def connect_writer(path: Path, *, durability: str, triggers: bool) -> apsw.Connection:
+    """A connection for writing: no autocheckpoint, no waiting inside SQLite where the caller waits itself."""
+    conn = connect(path)
+    try:
+        conn.execute("PRAGMA wal_autocheckpoint=0")
+        conn.execute(f"PRAGMA journal_size_limit={WAL_KEEP_BYTES}")
+        conn.execute(f"PRAGMA synchronous={SYNCHRONOUS[durability]}")
+        conn.execute("PRAGMA cache_size=-16384")
+        conn.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, int(triggers))
+        # Statements of other programs come through the trigger connection and may quote as the stdlib lets them.
+        conn.config(apsw.SQLITE_DBCONFIG_DQS_DML, int(triggers))
+    except apsw.Error as error:
+        conn.close()
+        raise errors.translate(error, path, "open") from error
+    return conn
+
+
+def connect_reader(path: Path, *, readonly: bool) -> apsw.Connection:
+    """A connection that only reads."""
+    conn = connect(path, readonly=readonly)
+    try:
+        conn.execute("PRAGMA cache_size=-8192")
+        tables.prepare_connection(conn)
+        conn.execute("PRAGMA query_only=ON")
+    except apsw.Error as error:
+        conn.close()
+        raise errors.translate(error, path, "open a reader") from error
+    return conn

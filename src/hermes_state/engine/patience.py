@@ -1,0 +1,60 @@
+"""Waiting for a lock: how long, and in what steps.
+
+SQLite's own back-off is the same for everybody, so writers that met once meet
+again (a convoy), and it knows no time limit over several statements. Here a
+wait is bounded by time and each pause is random: below a millisecond first,
+then up to v11's 20-150 ms.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+
+MESSAGE_PATIENCE_S = 60.0
+"""Default patience for storing messages, seconds."""
+OTHER_PATIENCE_S = 20.0
+"""Default patience for every other write, seconds."""
+
+FIRST_PAUSE_S = 0.0004
+RETRY_MIN_S = 0.020
+RETRY_MAX_S = 0.150
+_GROWTH = 1.5
+
+
+class Patience:
+    """A time budget for one wait, made when the wait begins.
+
+    Attributes:
+        seconds: the whole budget.
+    """
+
+    __slots__ = ("_pause", "_started", "seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._started = time.monotonic()
+        self._pause = FIRST_PAUSE_S
+
+    @property
+    def waited(self) -> float:
+        """Seconds since the wait began."""
+        return time.monotonic() - self._started
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left, never below 0."""
+        return max(0.0, self.seconds - self.waited)
+
+    def pause(self) -> bool:
+        """Sleep one random step; False, without sleeping, when the time is used up."""
+        left = self.left
+        if left <= 0.0:
+            return False
+        if self._pause < RETRY_MIN_S:
+            step = random.uniform(self._pause / 2, self._pause)  # noqa: S311 - jitter, not a secret
+            self._pause *= _GROWTH
+        else:
+            step = random.uniform(RETRY_MIN_S, RETRY_MAX_S)  # noqa: S311 - jitter, not a secret
+        time.sleep(min(step, left))
+        return True

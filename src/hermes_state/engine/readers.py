@@ -1,0 +1,77 @@
+"""A bounded pool of connections that only read.
+
+In WAL mode no reader waits for the writer. A connection is lent for one call
+and keeps no transaction open between calls, so nothing pins the WAL. In
+DELETE mode there is no pool: reads go through the writer's line (engine.core).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import apsw
+
+POOL_SIZE = 6
+"""Connections at most; more threads than that wait for one another's reads."""
+
+
+class ReaderPool:
+    """Lends connections made by ``connect``, at most ``size`` at a time.
+
+    The one returned last is lent first, so that few stay warm and the rest
+    are never opened.
+    """
+
+    def __init__(self, connect: Callable[[], apsw.Connection], size: int = POOL_SIZE) -> None:
+        self._connect = connect
+        self._slots = threading.Semaphore(size)
+        self._mutex = threading.Lock()
+        self._idle: list[apsw.Connection] = []
+        self._opened = 0
+
+    @property
+    def opened(self) -> int:
+        """Connections that are open now, lent or idle."""
+        return self._opened
+
+    @contextmanager
+    def lend(self) -> Iterator[apsw.Connection]:
+        """A connection for the block; with ``BEGIN`` by the caller if it needs one snapshot."""
+        with self._slots:
+            conn = self._take()
+            try:
+                yield conn
+            finally:
+                self._give_back(conn)
+
+    def _take(self) -> apsw.Connection:
+        with self._mutex:
+            if self._idle:
+                return self._idle.pop()
+        conn = self._connect()
+        with self._mutex:
+            self._opened += 1
+        return conn
+
+    def _give_back(self, conn: apsw.Connection) -> None:
+        try:
+            if conn.in_transaction:
+                conn.execute("ROLLBACK")
+        except apsw.Error:
+            # A connection that cannot even roll back is not lent again.
+            with self._mutex:
+                self._opened -= 1
+            conn.close(True)
+            return
+        with self._mutex:
+            self._idle.append(conn)
+
+    def close(self) -> None:
+        """Close the idle connections; nobody holds one any more when the engine calls this."""
+        with self._mutex:
+            idle, self._idle = self._idle, []
+            self._opened -= len(idle)
+        for conn in idle:
+            conn.close(True)

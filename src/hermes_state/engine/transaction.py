@@ -1,0 +1,76 @@
+"""One write transaction: BEGIN IMMEDIATE and COMMIT that never hold the GIL.
+
+``with connection:`` of APSW holds the GIL through BEGIN and COMMIT, their
+waits and the fsync included; here both are plain ``execute`` calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from hermes_state import errors
+from hermes_state.engine.patience import Patience
+
+
+def begin(conn: apsw.Connection, patience: Patience, path: Path, operation: str) -> None:
+    """Take SQLite's write lock, waiting with jitter as long as ``patience`` allows.
+
+    Raises:
+        errors.StoreBusyError: the patience is used up; nothing was begun.
+    """
+    while True:
+        try:
+            conn.execute("BEGIN IMMEDIATE")
+        except (apsw.BusyError, apsw.LockedError) as error:
+            if not patience.pause():
+                raise errors.make(
+                    errors.StoreBusyError, "database is locked", path, operation,
+                    waited=patience.waited, code=error.extendedresult,
+                ) from error  # fmt: skip
+        else:
+            return
+
+
+def commit(conn: apsw.Connection, patience: Patience, path: Path, operation: str) -> None:
+    """COMMIT, waiting for readers in DELETE mode; on failure the transaction is rolled back."""
+    while True:
+        try:
+            conn.execute("COMMIT")
+        except (apsw.BusyError, apsw.LockedError) as error:
+            if conn.in_transaction and patience.pause():
+                continue
+            rollback(conn)
+            raise errors.translate(error, path, operation, patience.waited) from error
+        except BaseException:
+            rollback(conn)
+            raise
+        else:
+            return
+
+
+def rollback(conn: apsw.Connection) -> None:
+    """ROLLBACK if a transaction is open: some errors (disk full, I/O) have ended it already."""
+    if conn.in_transaction:
+        try:
+            conn.execute("ROLLBACK")
+        except apsw.Error:
+            # The error that brought us here is the one to tell; a transaction that is still
+            # open after this would be found by the next BEGIN.
+            if conn.in_transaction:
+                raise
+
+
+@contextmanager
+def transaction(conn: apsw.Connection, patience: Patience, path: Path, operation: str) -> Iterator[None]:
+    """BEGIN IMMEDIATE ... COMMIT around the block; any exception rolls back and goes on."""
+    begin(conn, patience, path, operation)
+    try:
+        yield
+    except BaseException:
+        rollback(conn)
+        raise
+    commit(conn, patience, path, operation)

@@ -1,0 +1,171 @@
+"""The background worker of an engine: index steps and checkpoints, while nobody waits.
+
+It stands in the writer's line like everybody else, so appenders and it take
+turns. An index step holds the write lock for about ``HOLD_S``: the number of
+rows is fitted to the time that the last step took. Checkpoints are PASSIVE,
+on a connection of the worker's own, never inside a commit.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+import apsw
+
+from hermes_state import errors
+
+log = logging.getLogger("hermes_state")
+
+HOLD_S = 0.020
+"""How long one index step should hold the write lock, seconds."""
+QUIET_S = 0.015
+"""No write for this long, and the worker begins."""
+BACKLOG_ROWS = 1024
+"""Rows waiting for the index at which the worker no longer waits for quiet."""
+CHECKPOINT_EVERY_WRITES = 50
+CHECKPOINT_AFTER_S = 0.5
+"""A write is in the main file after about this long at the latest (programs poll its time)."""
+IDLE_S = 5.0
+MIN_ROWS, MAX_ROWS = 8, 512
+_RETRY_AFTER_S = 1.0
+
+
+class StepSize:
+    """Rows of the next index step, fitted to HOLD_S."""
+
+    def __init__(self) -> None:
+        self.rows = 32
+
+    def learn(self, rows: int, seconds: float) -> None:
+        """Take in that ``rows`` rows took ``seconds``."""
+        if rows <= 0 or seconds <= 0:
+            return
+        fitting = int(rows * HOLD_S / seconds)
+        self.rows = max(MIN_ROWS, min(MAX_ROWS, (self.rows + fitting) // 2 if fitting > self.rows else fitting))
+
+
+class Worker:
+    """A daemon thread, started by the first write, that ends with ``stop``.
+
+    Args:
+        index_step: indexes up to so many rows in one transaction; (rows treated, seconds of
+            lock held).
+        checkpoint: one PASSIVE checkpoint.
+    """
+
+    def __init__(self, index_step: Callable[[int], tuple[int, float]], checkpoint: Callable[[], None]) -> None:
+        self._index_step = index_step
+        self._checkpoint = checkpoint
+        self._mutex = threading.Lock()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._backlog = 0
+        self._writes = 0
+        self._last_write = 0.0
+        self._first_unchecked: float | None = None
+        self.steps = StepSize()
+
+    def written(self, rows: int) -> None:
+        """Note that a transaction with ``rows`` unindexed messages was committed; wakes the thread."""
+        now = time.monotonic()
+        self._backlog += rows
+        self._writes += 1
+        self._last_write = now
+        if self._first_unchecked is None:
+            self._first_unchecked = now
+        if self._thread is None:
+            self._start()
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def _start(self) -> None:
+        with self._mutex:
+            if self._thread is not None or self._stopping:
+                return
+            thread = threading.Thread(target=self._run, name="hermes_state-worker", daemon=True)
+            self._thread = thread
+        try:
+            thread.start()
+        except RuntimeError:
+            # No thread can be started at interpreter exit: close() does the worker's work then.
+            self._thread = None
+
+    def stop(self) -> None:
+        """End the thread after the step it is in; a later ``written`` does not start another."""
+        with self._mutex:
+            self._stopping = True
+            thread = self._thread
+        self._wake.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        self._thread = None
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._wake.wait(IDLE_S)
+            if self._stopping:
+                return
+            if not self._wake.is_set():
+                continue
+            try:
+                self._work()
+            except (apsw.Error, errors.HermesStateError) as error:
+                # Nothing is lost: the rows stay above the watermark, and the next step, search or open takes them.
+                log.warning("background work failed, trying again in %.0f s: %s", _RETRY_AFTER_S, error)
+                self._pause(_RETRY_AFTER_S)
+                self._wake.set()
+
+    def _pause(self, seconds: float) -> None:
+        """Sleep in short pieces, so that ``stop`` never waits long."""
+        deadline = time.monotonic() + seconds
+        while not self._stopping and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(left, 0.05))
+
+    def _work(self) -> None:
+        """Index and checkpoint until there is nothing to do."""
+        while not self._stopping:
+            quiet_in = self._last_write + QUIET_S - time.monotonic()
+            if self._backlog < BACKLOG_ROWS and quiet_in > 0:
+                self._checkpoint_if_due()
+                time.sleep(quiet_in)
+                continue
+            self._wake.clear()
+            before = self._writes
+            if self._step():
+                self._wake.set()
+            self._checkpoint_if_due()
+            if not self._wake.is_set() and before == self._writes:
+                self._checkpoint_when_old()
+                if not self._wake.is_set():
+                    return
+
+    def _step(self) -> bool:
+        """One index step; True if there may be more."""
+        asked = self.steps.rows
+        treated, held = self._index_step(asked)
+        self.steps.learn(treated, held)
+        self._backlog = 0 if treated < asked else max(0, self._backlog - treated)
+        return treated > 0
+
+    def _checkpoint_if_due(self) -> None:
+        if self._writes >= CHECKPOINT_EVERY_WRITES or (
+            self._first_unchecked is not None and time.monotonic() - self._first_unchecked > CHECKPOINT_AFTER_S
+        ):
+            self._checkpoint_now()
+
+    def _checkpoint_when_old(self) -> None:
+        """Wait for the age at which a few writes deserve a checkpoint, unless new work comes."""
+        if self._first_unchecked is None:
+            return
+        self._wake.wait(max(0.0, self._first_unchecked + CHECKPOINT_AFTER_S - time.monotonic()))
+        if not self._wake.is_set() and not self._stopping:
+            self._checkpoint_now()
+
+    def _checkpoint_now(self) -> None:
+        self._writes = 0
+        self._first_unchecked = None
+        self._checkpoint()

@@ -1,0 +1,221 @@
+"""The one writer connection of an engine: a fair line in front of it, and group commit.
+
+Threads stand in line (first come, first served). Whoever is at its head owns
+the connection. An owner that stores messages takes all message groups that
+stand in line into its own transaction, so that they share one COMMIT and one
+fsync, and wakes their threads together; each gets its row ids, or its own
+error, only after that COMMIT. A lone thread finds the line empty and pays one
+uncontended lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from hermes_state import errors
+from hermes_state.engine import transaction as tx
+from hermes_state.engine.patience import Patience
+
+T = TypeVar("T")
+Group = Sequence[Any]
+"""What one caller stores together, all or nothing: encoded message rows."""
+Outcome = Any
+"""What became of a group: a list of row ids, or an exception."""
+Apply = Callable[[apsw.Connection, Sequence[Group]], list[Outcome]]
+
+MAX_GROUP_ROWS = 1024
+"""Rows that one shared transaction takes at most, so that nobody waits long for a follower's rows."""
+
+
+class _Place:
+    """A thread's place in the line."""
+
+    __slots__ = ("group", "outcome", "owner", "taken", "wake")
+
+    def __init__(self, group: Group | None) -> None:
+        self.wake = threading.Lock()
+        self.wake.acquire()
+        self.group = group
+        self.outcome: Outcome = None
+        self.taken = False
+        self.owner = False
+
+
+class Writer:
+    """A fair line of threads in front of one APSW connection.
+
+    Args:
+        conn: the connection, used by one thread at a time from here on.
+        path: the database file, for messages.
+        apply: stores several groups in the open transaction; one outcome each.
+    """
+
+    def __init__(self, conn: apsw.Connection, path: Path, apply: Apply) -> None:
+        self.conn = conn
+        self._path = path
+        self._apply = apply
+        self._mutex = threading.Lock()
+        self._line: deque[_Place] = deque()
+        self._owned = False
+        self.commits = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many threads stand in line now."""
+        return len(self._line)
+
+    # -- the line --
+
+    def _enter(self, place: _Place, patience: Patience, operation: str) -> bool:
+        """Wait until the connection is ours (True), or an owner has done our group (False)."""
+        with self._mutex:
+            if not self._owned:
+                self._owned = place.owner = True
+                return True
+            self._line.append(place)
+        try:
+            got = place.wake.acquire(timeout=min(patience.left, threading.TIMEOUT_MAX))
+        except BaseException:
+            if self._withdraw(place):
+                raise
+            place.wake.acquire()
+            if place.owner:
+                self._leave()
+            raise
+        if not got:
+            if self._withdraw(place):
+                raise errors.make(
+                    errors.StoreBusyError, "database is locked", self._path, operation, waited=patience.waited
+                )
+            place.wake.acquire()  # an owner has it in its transaction: the outcome is near
+        return place.owner
+
+    def _withdraw(self, place: _Place) -> bool:
+        """Leave the line; False if an owner has taken the place already or made it the owner."""
+        with self._mutex:
+            if place.taken or place.owner:
+                return False
+            self._line.remove(place)
+            return True
+
+    def _leave(self) -> None:
+        """Give the connection to the next in line."""
+        with self._mutex:
+            if self._line:
+                heir = self._line.popleft()
+                heir.owner = True
+                heir.wake.release()
+            else:
+                self._owned = False
+
+    def _followers(self, rows: int) -> list[_Place]:
+        """Take the message groups out of the line, in order, up to MAX_GROUP_ROWS rows in all."""
+        if not self._line:
+            return []
+        taken: list[_Place] = []
+        with self._mutex:
+            stay: deque[_Place] = deque()
+            for place in self._line:
+                if place.group is not None and rows + len(place.group) <= MAX_GROUP_ROWS:
+                    rows += len(place.group)
+                    place.taken = True
+                    taken.append(place)
+                else:
+                    stay.append(place)
+            self._line = stay
+        return taken
+
+    def _put_back(self, places: list[_Place]) -> None:
+        """Return untreated followers to the head of the line, in their order."""
+        with self._mutex:
+            for place in reversed(places):
+                place.taken = False
+                self._line.appendleft(place)
+
+    # -- what callers use --
+
+    @contextmanager
+    def exclusive(self, patience: Patience, operation: str) -> Iterator[apsw.Connection]:
+        """The connection, outside any transaction, while the block runs."""
+        self._enter(_Place(None), patience, operation)
+        try:
+            yield self.conn
+        finally:
+            self._leave()
+
+    def run(self, fn: Callable[[apsw.Connection], T], patience: Patience, operation: str) -> T:
+        """``fn(conn)`` inside one write transaction of its own."""
+        with self.exclusive(patience, operation) as conn:
+            with tx.transaction(conn, patience, self._path, operation):
+                result = fn(conn)
+            self.commits += 1
+            return result
+
+    def store(self, group: Group, patience: Patience, operation: str) -> list[int]:
+        """Store one group of message rows; returns their ids after COMMIT.
+
+        Raises:
+            errors.HermesStateError: what this group, and no other, met.
+        """
+        place = _Place(group)
+        if self._enter(place, patience, operation):
+            try:
+                place.outcome = self._lead(group, patience, operation)
+            finally:
+                self._leave()
+        outcome = place.outcome
+        if isinstance(outcome, BaseException):
+            raise errors.translate(outcome, self._path, operation) from outcome.__cause__
+        return outcome  # type: ignore[no-any-return]
+
+    def _lead(self, group: Group, patience: Patience, operation: str) -> Outcome:
+        """Store ours and every group in line in one transaction; our outcome."""
+        conn = self.conn
+        tx.begin(conn, patience, self._path, operation)
+        followers: list[_Place] = []
+        try:
+            followers = self._followers(len(group))
+            outcomes = self._apply(conn, [group, *(place.group for place in followers if place.group is not None)])
+            tx.commit(conn, patience, self._path, operation)
+        except Exception as error:
+            tx.rollback(conn)
+            if not followers:
+                raise
+            # Somebody's row, or the size of all together, broke the shared transaction: each alone now.
+            own = self._alone(group, patience, operation, error)
+            for place in followers:
+                self._settle(place, self._alone(place.group or (), patience, operation, error))
+            return own
+        except BaseException:
+            # An interrupt is ours alone: the others' groups go back into the line, untreated.
+            tx.rollback(conn)
+            self._put_back(followers)
+            raise
+        self.commits += 1
+        for place, outcome in zip(followers, outcomes[1:], strict=True):
+            self._settle(place, outcome)
+        return outcomes[0]
+
+    def _alone(self, group: Group, patience: Patience, operation: str, cause: Exception) -> Outcome:
+        """The outcome of ``group`` in a transaction of its own, after a shared one failed by ``cause``."""
+        try:
+            with tx.transaction(self.conn, patience, self._path, operation):
+                outcome = self._apply(self.conn, [group])[0]
+        except Exception as error:  # noqa: BLE001 - the outcome belongs to another thread, which raises it
+            if error is not cause and error.__cause__ is None:
+                error.__cause__ = cause
+            return error
+        self.commits += 1
+        return outcome
+
+    @staticmethod
+    def _settle(place: _Place, outcome: Outcome) -> None:
+        place.outcome = outcome
+        place.wake.release()
