@@ -1,0 +1,87 @@
+"""Pure twin of the scripts kernel: regular expressions over the tables of ``scripts_tables``."""
+
+from __future__ import annotations
+
+import re
+
+from .scripts_tables import DIACRITIC, TOKEN, UNSPACED, Ranges
+
+Run = tuple[int, int, bool]
+
+
+def char_set(*tables: Ranges) -> str:
+    """The inside of a regular expression's ``[...]`` for the code points of ``tables``."""
+    return "".join(
+        f"{re.escape(chr(first))}-{re.escape(chr(last))}" for ranges in tables for first, last in ranges
+    )
+
+
+_LETTER = f"[{char_set(UNSPACED)}]"
+_MARKS = f"[{char_set(DIACRITIC)}]*"
+_OTHER = f"(?!{_LETTER})[{char_set(TOKEN)}]"
+_UNSPACED = re.compile(_LETTER)
+_UNSPACED_RUN = re.compile(f"{_LETTER}+")
+_MIXED = re.compile(f"{_LETTER}{_MARKS}{_OTHER}|{_OTHER}{_MARKS}{_LETTER}")
+_PLACEHOLDER = " \ue000 "
+
+
+def _check(text: object) -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"text must be str, not {type(text).__name__}")
+
+
+def has_unspaced(text: str) -> bool:
+    """True when ``text`` holds a letter of a script that is written without spaces.
+
+    Which those are: the module docstring of ``scripts_tables``. ASCII text answers at once.
+    """
+    _check(text)
+    return not str.isascii(text) and _UNSPACED.search(text) is not None
+
+
+def count_cjk(text: str) -> int:
+    """How many characters of ``text`` are letters of unspaced scripts."""
+    _check(text)
+    if str.isascii(text):
+        return 0
+    return sum(found.end() - found.start() for found in _UNSPACED_RUN.finditer(text))
+
+
+def runs(text: str) -> list[Run]:
+    """``text`` cut into its longest runs ``(start, end, unspaced)``, in characters, end exclusive."""
+    _check(text)
+    size = str.__len__(text)
+    if str.isascii(text):
+        return [(0, size, False)] if size else []
+    out: list[Run] = []
+    done = 0
+    for found in _UNSPACED_RUN.finditer(text):
+        start, end = found.span()
+        if start > done:
+            out.append((done, start, False))
+        out.append((start, end, True))
+        done = end
+    if size > done:
+        out.append((done, size, False))
+    return out
+
+
+def has_mixed(text: str) -> bool:
+    """True where a letter of an unspaced script touches a unicode61 token character of another.
+
+    There unicode61 makes one token of both (``修改youer服务端``). Combining marks between them,
+    which unicode61 lets pass, do not part them.
+    """
+    _check(text)
+    return not str.isascii(text) and _MIXED.search(text) is not None
+
+
+def split_mixed(text: str) -> str:
+    """``text`` with each run of unspaced letters replaced by one token, U+E000 between spaces.
+
+    So the words beside it are tokens of their own, and phrases keep their distance.
+    """
+    _check(text)
+    if str.isascii(text):
+        return str.__getitem__(text, slice(None))
+    return _UNSPACED_RUN.sub(_PLACEHOLDER, str.__getitem__(text, slice(None)))
