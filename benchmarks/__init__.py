@@ -1,0 +1,1 @@
+"""Benchmarks of hermes_state against the reference store, run as ``python -m benchmarks.<name>``."""
