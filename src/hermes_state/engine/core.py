@@ -30,7 +30,7 @@ from hermes_state.engine.worker import Worker
 from hermes_state.engine.writer import Group, Outcome, Writer
 from hermes_state.schema import migrate
 from hermes_state.search import indexing
-from hermes_state.store import messages
+from hermes_state.store import message_writes
 
 log = logging.getLogger("hermes_state")
 T = TypeVar("T")
@@ -296,6 +296,12 @@ class Engine:
         given = self.options.patience
         return patience.Patience(default if given is None else given)
 
+    @property
+    def message_patience(self) -> float:
+        """Seconds that a message waits for the write lock."""
+        given = self.options.patience
+        return patience.MESSAGE_PATIENCE_S if given is None else given
+
     def _writable(self, operation: str) -> None:
         if self.read_only is not None:
             raise errors.make(
@@ -329,7 +335,7 @@ class Engine:
             return ids
 
     def _apply(self, conn: apsw.Connection, groups: Any) -> list[Outcome]:
-        outcomes = messages.insert_group(conn, groups)
+        outcomes = message_writes.insert_group(conn, groups)
         if self.options.indexing == "inline":
             self.index_inline(conn, [i for outcome in outcomes if isinstance(outcome, list) for i in outcome])
         return outcomes

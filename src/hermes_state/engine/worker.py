@@ -34,16 +34,21 @@ _RETRY_AFTER_S = 1.0
 
 
 class StepSize:
-    """Rows of the next index step, fitted to HOLD_S."""
+    """Rows of the next step, fitted to the time that a step should hold the write lock.
 
-    def __init__(self) -> None:
+    Args:
+        hold: that time, seconds.
+    """
+
+    def __init__(self, hold: float = HOLD_S) -> None:
         self.rows = 32
+        self._hold = hold
 
     def learn(self, rows: int, seconds: float) -> None:
         """Take in that ``rows`` rows took ``seconds``."""
         if rows <= 0 or seconds <= 0:
             return
-        fitting = int(rows * HOLD_S / seconds)
+        fitting = int(rows * self._hold / seconds)
         self.rows = max(MIN_ROWS, min(MAX_ROWS, (self.rows + fitting) // 2 if fitting > self.rows else fitting))
 
 

@@ -114,8 +114,8 @@ def replace(
     forget: Forget,
     *,
     now: float | None = None,
-) -> None:
-    """Make ``new`` the session's messages, all of them and in that order.
+) -> list[int]:
+    """Make ``new`` the session's messages, all of them and in that order; the ids of those inserted.
 
     The longest run of stored messages, from the first, that equals the
     beginning of ``new`` stays as it is, ids included; what follows is deleted
@@ -133,11 +133,13 @@ def replace(
         first = stored[kept][0]
         forget(conn, column(conn, _IDS_FROM, (session_id, first)))
         conn.execute(_DELETE_FROM, (session_id, first))
+    ids: list[int] = []
     if kept < len(new):
         start = time.time() if now is None else now
-        _insert_rows(conn, [_stamped(row, start, index) for index, row in enumerate(new)][kept:])
+        ids = _insert_rows(conn, [_stamped(row, start, index) for index, row in enumerate(new)][kept:])
     calls = sum(row[_WIDTH] for row in new)
     conn.execute(_SET_COUNTERS, (len(new), calls, session_id))
+    return ids
 
 
 def clear(conn: apsw.Connection, session_id: str, forget: Forget, *, limit: int = -1) -> int:

@@ -1,0 +1,237 @@
+"""SessionDB by subject: messages in and out, and search."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from hermes_state._fastpath import encode, query_text, scripts
+from hermes_state.api.base import Handle
+from hermes_state.search import indexing
+from hermes_state.search import run as search_run
+from hermes_state.store import lineage, message_writes, messages
+
+Record = dict[str, Any]
+CHUNK_ROWS = 1000
+"""Rows that are encoded at a time while a batch is stored."""
+
+
+class MessageCalls(Handle):
+    """Calls on rows of ``messages``."""
+
+    # -- the content format, called through ``self`` by other programs --
+
+    @classmethod
+    def _encode_content(cls, content: Any) -> str | None:
+        """The text that is stored for a message's content."""
+        return encode.encode_content(content)
+
+    @classmethod
+    def _decode_content(cls, content: Any) -> Any:
+        """The content that a stored text stands for."""
+        return encode.decode_content(content)
+
+    def _content_encoder(self) -> Callable[[Any], Any] | None:
+        """None for our own encoder; what a program put in the place of ``_encode_content`` otherwise."""
+        ours = MessageCalls.__dict__["_encode_content"].__func__
+        current = self._encode_content
+        return None if getattr(current, "__func__", None) is ours else current
+
+    # -- in --
+
+    def append_message(
+        self,
+        session_id: str,
+        role: str,
+        content: Any = None,
+        tool_name: str | None = None,
+        tool_calls: Any = None,
+        tool_call_id: str | None = None,
+        token_count: int | None = None,
+        finish_reason: str | None = None,
+        reasoning: str | None = None,
+        reasoning_content: str | None = None,
+        reasoning_details: Any = None,
+        codex_reasoning_items: Any = None,
+        codex_message_items: Any = None,
+    ) -> int:
+        """Store one message and return its id, once it is committed.
+
+        ``content`` is text, a list or dict (stored as JSON and returned as such), or None.
+
+        Raises:
+            UnknownSessionError: there is no such session; nothing was stored.
+            TypeError, ValueError: an argument cannot be stored; nothing was.
+            StoreBusyError: the write lock was not to be had in time; nothing was stored.
+        """
+
+        def row(encoder: Callable[[Any], Any] | None) -> tuple[Any, ...]:
+            return encode.encode_message(
+                session_id, role, content, tool_name, tool_calls, tool_call_id, token_count, finish_reason,
+                reasoning, reasoning_content, reasoning_details, codex_reasoning_items, codex_message_items,
+                time.time(), encoder,
+            )  # fmt: skip
+
+        self._check_open("append_message")
+        encoder = self._content_encoder()
+        if encoder is None:
+            return self._engine.store((row(None),), "append_message")[0]
+        return self._append_inside(lambda: [row(encoder)], "append_message")[0]
+
+    def append_messages(self, session_id: str, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Store a batch of messages of one session, all or nothing; their ids in order.
+
+        Args:
+            messages: dicts with ``role`` and any of the columns, as ``get_messages`` gives them.
+
+        Raises:
+            UnknownSessionError, TypeError, ValueError, StoreBusyError: as ``append_message``.
+        """
+        self._check_open("append_messages")
+        encoder = self._content_encoder()
+        if not messages:
+            return []
+        if encoder is None:
+            rows = encode.encode_messages(session_id, messages, time.time())
+            return self._engine.store(rows, "append_messages")
+        return self._append_inside(
+            lambda: encode.encode_messages(session_id, messages, time.time(), encoder), "append_messages"
+        )
+
+    def _append_inside(self, rows: Callable[[], Sequence[Any]], operation: str) -> list[int]:
+        """Encode and store inside one transaction: for a program's own ``_encode_content``."""
+
+        def work(conn: Any) -> list[int]:
+            outcome = message_writes.insert_group(conn, [rows()])[0]
+            if isinstance(outcome, BaseException):
+                raise outcome
+            self._engine.index_inline(conn, outcome)
+            return outcome
+
+        return self._write(work, operation, rows=1, seconds=self._engine.message_patience)
+
+    def replace_messages(self, session_id: str, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Make ``messages`` the session's whole history, all or nothing.
+
+        An unchanged head keeps its rows and ids. Timestamps that are given are kept; missing
+        ones are the present, rising by a microsecond.
+        """
+
+        def work(conn: Any) -> None:
+            rows = encode.encode_messages(session_id, messages, None, self._content_encoder())
+            new = message_writes.replace(conn, session_id, rows, indexing.forget)
+            self._engine.index_inline(conn, new)
+
+        self._write(work, "replace_messages", rows=len(messages), seconds=self._engine.message_patience)
+
+    def clear_messages(self, session_id: str) -> None:
+        """Delete the session's messages and set its counts to 0; the session stays."""
+        self._write(lambda conn: message_writes.clear(conn, session_id, indexing.forget), "clear_messages")
+
+    # -- out --
+
+    def get_messages(
+        self,
+        session_id: str,
+        *,
+        limit: int | None = None,
+        before_id: int | None = None,
+        after_id: int | None = None,
+    ) -> list[Record]:
+        """The session's messages in order, as dicts of all columns; content and tool_calls decoded.
+
+        ``limit`` counts messages from the end if only ``before_id`` is given, else from the start.
+        """
+        return self._read(
+            lambda conn: messages.get(conn, session_id, limit=limit, before_id=before_id, after_id=after_id),
+            "get_messages",
+        )
+
+    def get_messages_as_conversation(self, session_id: str, include_ancestors: bool = False) -> list[Record]:
+        """The session for replay to a model: role and content, tool calls and reasoning where set.
+
+        With ``include_ancestors`` the parents' messages come first, root first.
+        """
+        return self._read(
+            lambda conn: messages.conversation(
+                conn, lineage.conversation_chain(conn, session_id) if include_ancestors else [session_id]
+            ),
+            "get_messages_as_conversation",
+        )
+
+    def get_messages_around(self, session_id: str, around_message_id: int, window: int = 5) -> Record:
+        """``{"window", "messages_before", "messages_after"}``: the message and ``window`` on each side."""
+        return self._read(
+            lambda conn: messages.around(conn, session_id, around_message_id, window), "get_messages_around"
+        )
+
+    def get_anchored_view(
+        self,
+        session_id: str,
+        around_message_id: int,
+        window: int = 5,
+        bookend: int = 3,
+        keep_roles: Iterable[str] | None = ("user", "assistant"),
+    ) -> Record:
+        """Like ``get_messages_around``, with the session's first and last ``bookend`` messages beside it."""
+        return self._read(
+            lambda conn: messages.anchored_view(conn, session_id, around_message_id, window, bookend, keep_roles),
+            "get_anchored_view",
+        )
+
+    def message_count(self, session_id: str | None = None) -> int:
+        """How many messages there are, in one session or all."""
+        return self._read(lambda conn: messages.count(conn, session_id), "message_count")
+
+    # -- search --
+
+    @staticmethod
+    def _sanitize_fts5_query(query: str) -> str:
+        """A string that FTS5 accepts and that means what the user meant."""
+        return query_text.sanitize(query)
+
+    @staticmethod
+    def _contains_cjk(text: str) -> bool:
+        """True if the text holds a letter of Chinese, Japanese or Korean."""
+        return scripts.count_cjk(text) > 0
+
+    def search_messages(
+        self,
+        query: str,
+        source_filter: Iterable[str] | None = None,
+        exclude_sources: Iterable[str] | None = None,
+        role_filter: Iterable[str] | None = None,
+        limit: int = 20,
+        offset: int = 0,
+        sort: str | None = None,
+        *,
+        exclude_session_id: str | None = None,
+        per_session: int | None = None,
+    ) -> list[Record]:
+        """Messages that match the query, in any script; any text is a valid query.
+
+        Args:
+            query: words (all must be there), "phrases", AND / OR / NOT, ``prefix*``.
+            source_filter, exclude_sources, role_filter: as in the contract, section 4.4.
+            limit: hits at most; -1 for all.
+            sort: None for relevance (bm25), ``"newest"`` or ``"oldest"``.
+            exclude_session_id: leave this session out.
+            per_session: hits of one session at most.
+
+        Returns:
+            Dicts of ``id, session_id, role, timestamp, tool_name, snippet, context, source,
+            model, session_started``.
+        """
+        return self._read(
+            lambda conn: search_run.search(
+                conn, query, source_filter=source_filter, exclude_sources=exclude_sources,
+                role_filter=role_filter, limit=limit, offset=offset, sort=sort,
+                exclude_session_id=exclude_session_id, per_session=per_session,
+            ),
+            "search_messages", indexed=True,
+        )  # fmt: skip
+
+    def explain_search(self, query: str) -> str:
+        """How the query is understood and which index answers each term, in words."""
+        return self._read(lambda conn: search_run.explain(conn, query), "explain_search", indexed=True)
