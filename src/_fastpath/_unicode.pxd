@@ -1,0 +1,36 @@
+# Looking at the characters of an exact str without a copy. Inline only: no module of this name exists.
+
+from libc.stdint cimport uint32_t
+
+cdef extern from "Python.h":
+    ctypedef unsigned short Py_UCS2
+    int PyUnicode_CheckExact(object)
+    int PyUnicode_IS_ASCII(object)
+    int PyUnicode_KIND(object)
+    void* PyUnicode_DATA(object)
+    uint32_t PyUnicode_READ(int kind, void* data, Py_ssize_t index)
+    Py_ssize_t PyUnicode_GET_LENGTH(object)
+
+
+cdef inline bint has_surrogate(str text) noexcept:
+    """Whether a code unit of ``text`` cannot be UTF-8; texts of one byte a character have none."""
+    cdef Py_ssize_t i, length = PyUnicode_GET_LENGTH(text)
+    cdef const Py_UCS2* two
+    cdef const uint32_t* four
+    cdef int kind = PyUnicode_KIND(text)
+    if kind == 2:
+        two = <const Py_UCS2*>PyUnicode_DATA(text)
+        for i in range(length):
+            if two[i] & 0xF800 == 0xD800:
+                return True
+    elif kind == 4:
+        four = <const uint32_t*>PyUnicode_DATA(text)
+        for i in range(length):
+            if four[i] & 0xFFFFF800 == 0xD800:
+                return True
+    return False
+
+
+cdef inline bint is_clean(object value) noexcept:
+    """Whether ``value`` is an exact str that SQLite can hold as it is."""
+    return PyUnicode_CheckExact(value) and not has_surrogate(<str>value)
