@@ -1,0 +1,275 @@
+"""Deleting sessions: one, a whole conversation, old ones, empty ones; all in bounded steps.
+
+A step deletes a bounded number of messages, and a session's row once its last
+message is gone, so that a writer that waits is let in between two steps. A
+session that is cut off in the middle (the process was killed) is a session with
+its older messages gone and its counters right; deleting it again goes on.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+from hermes_state._fastpath.text import clean
+from hermes_state.store import lineage, meta
+from hermes_state.store.messages import Forget
+from hermes_state.store.rows import column, rows
+from hermes_state.store.session_files import longer_ids as longer_ids
+from hermes_state.store.session_files import remove_files as remove_files
+from hermes_state.store.sessions import existing
+from hermes_state.store.telegram_schema import BINDINGS
+from hermes_state.store.values import bound, has_table, json_list, text
+
+DAY_S = 86400.0
+GHOST_AFTER_S = DAY_S
+AUTO_PRUNE_KEY = "last_auto_prune"
+
+STEP_MESSAGES = 200
+STEP_BYTES = 1_000_000
+STEP_SESSIONS = 200
+"""Bounds of a step: messages, bytes of their text (taking it out of the indexes reads it), sessions."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step did.
+
+    Attributes:
+        deleted: ids of the sessions that are gone now.
+        remaining: ids still to be deleted, for the next step; empty when all is done.
+        messages: how many messages were deleted.
+    """
+
+    deleted: list[str]
+    remaining: list[str]
+    messages: int
+
+    @property
+    def done(self) -> bool:
+        """Nothing is left to do."""
+        return not self.remaining
+
+
+# Ended, begun before ?1, and nothing said since. The start counts too: a session that
+# was imported today is not old because its messages are.
+_OLD = """\
+s.ended_at IS NOT NULL AND s.started_at < ?1
+AND COALESCE((SELECT MAX(m.timestamp) FROM messages m WHERE m.session_id = s.id), s.started_at) < ?1
+AND (?2 IS NULL OR s.source = ?2)"""
+
+# A session that a compression continued is needed as long as what continues it is kept.
+_CANDIDATES = f"""\
+WITH RECURSIVE old(id) AS MATERIALIZED (
+    SELECT s.id FROM sessions s WHERE {_OLD}
+),
+needed(id) AS (
+    SELECT s.parent_session_id FROM sessions s JOIN sessions p ON p.id = s.parent_session_id
+    WHERE p.end_reason = 'compression' AND s.started_at >= p.ended_at - 1.0
+      AND s.id NOT IN (SELECT id FROM old)
+    UNION
+    SELECT s.parent_session_id FROM needed n
+    JOIN sessions s ON s.id = n.id JOIN sessions p ON p.id = s.parent_session_id
+    WHERE p.end_reason = 'compression' AND s.started_at >= p.ended_at - 1.0
+)
+SELECT s.id FROM sessions s
+WHERE s.id IN (SELECT id FROM old) AND s.id NOT IN (SELECT id FROM needed)
+ORDER BY s.started_at, s.id LIMIT ?3
+"""  # noqa: S608 -- constant SQL
+
+# The same rule for a few sessions, downwards: what continues them, and whether all of it is old.
+_STILL_OLD = f"""\
+WITH RECURSIVE line(root, id) AS (
+    SELECT e.value, e.value FROM json_each(?3) e
+    UNION
+    SELECT l.root, c.id FROM line l
+    JOIN sessions p ON p.id = l.id JOIN sessions c ON c.parent_session_id = p.id
+    WHERE p.end_reason = 'compression' AND c.started_at >= p.ended_at - 1.0
+)
+SELECT l.root FROM line l LEFT JOIN sessions s ON s.id = l.id
+GROUP BY l.root HAVING MIN(COALESCE({_OLD}, 0))
+"""  # noqa: S608 -- constant SQL
+
+_GHOSTS = """\
+SELECT s.id FROM sessions s
+WHERE s.source = 'tui' AND COALESCE(s.title, '') = '' AND s.ended_at IS NOT NULL AND s.started_at < ?
+  AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id)
+  AND NOT EXISTS (SELECT 1 FROM sessions c WHERE c.parent_session_id = s.id)
+ORDER BY s.started_at, s.id
+"""
+
+_NEXT_MESSAGES = """\
+SELECT e.key, m.id, COALESCE(octet_length(m.content), 0) + COALESCE(octet_length(m.tool_calls), 0)
+FROM json_each(?1) e CROSS JOIN messages m ON m.session_id = e.value
+ORDER BY e.key, m.id LIMIT ?2
+"""
+
+_UNCOUNT = """\
+UPDATE sessions SET
+    message_count = MAX(0, COALESCE(message_count, 0) - ?2),
+    tool_call_count = MAX(0, COALESCE(tool_call_count, 0) - (
+        SELECT COALESCE(SUM(CASE
+            WHEN m.tool_calls IS NULL OR m.tool_calls = '' THEN 0
+            WHEN NOT json_valid(m.tool_calls) THEN 1
+            WHEN json_type(m.tool_calls) = 'array' THEN json_array_length(m.tool_calls)
+            ELSE 1 END), 0)
+        FROM messages m WHERE m.id IN (SELECT value FROM json_each(?3)) AND m.session_id = ?1))
+WHERE id = ?1
+"""
+
+_ORPHAN_CHILDREN = """\
+UPDATE sessions SET parent_session_id = NULL WHERE parent_session_id IN (SELECT value FROM json_each(?))
+"""
+
+# Bindings of version 1 do not go by themselves.
+_UNBIND = "DELETE FROM telegram_dm_topic_bindings WHERE session_id IN (SELECT value FROM json_each(?))"
+
+
+def cutoff(older_than_days: float, now: float | None = None) -> float:
+    """The Unix time before which a session is old.
+
+    Raises:
+        ValueError: ``older_than_days`` is negative or no number of days.
+    """
+    if not older_than_days >= 0 or math.isinf(older_than_days):
+        raise ValueError(f"older_than_days must be 0 or more, not {older_than_days!r}")
+    return (time.time() if now is None else now) - older_than_days * DAY_S
+
+
+def candidates(conn: apsw.Connection, before: float, source: str | None = None, limit: int = -1) -> list[str]:
+    """Ids of the sessions that a prune deletes, oldest start first; by itself the dry run.
+
+    Ended sessions, of ``source`` if one is given, that began before ``before``
+    (Unix seconds) and whose newest message is older too; without those whose
+    compression chain leads to a session that is kept.
+    """
+    return column(conn, _CANDIDATES, (before, text(source, "source") or None, bound(limit)))
+
+
+def still_old(conn: apsw.Connection, ids: list[str], before: float, source: str | None = None) -> list[str]:
+    """Those of ``ids`` that are candidates now: some may have been reopened since they were chosen."""
+    old = set(column(conn, _STILL_OLD, (before, text(source, "source") or None, json_list(ids))))
+    return [session_id for session_id in ids if session_id in old]
+
+
+def prune_step(
+    conn: apsw.Connection,
+    ids: list[str],
+    forget: Forget,
+    before: float,
+    source: str | None = None,
+    *,
+    max_messages: int = STEP_MESSAGES,
+) -> Step:
+    """``delete_step`` for candidates, each looked at again first; one that is in use now is dropped."""
+    page = still_old(conn, ids[:STEP_SESSIONS], before, source)
+    step = delete_step(conn, page, forget, max_messages=max_messages)
+    return Step(step.deleted, step.remaining + ids[STEP_SESSIONS:], step.messages)
+
+
+def delete_step(
+    conn: apsw.Connection, ids: list[str], forget: Forget, *, max_messages: int = STEP_MESSAGES
+) -> Step:
+    """Delete a bounded part of the sessions ``ids``: messages oldest first, then the row.
+
+    Children of a deleted session lose their parent; a Telegram topic loses its
+    session. ``forget(conn, message_ids)`` takes messages out of the indexes
+    before they go. Ids that are no session count as neither deleted nor remaining.
+    """
+    page = [clean(session_id) for session_id in ids[:STEP_SESSIONS] if isinstance(session_id, str)]
+    found = rows(conn, _NEXT_MESSAGES, (json_list(page), max_messages + 1))[1]
+    part = _within(found, max_messages)
+    if part:
+        _delete_messages(conn, page, part, forget)
+    # What comes before the first message that stays is empty now.
+    emptied = page[: found[len(part)][0]] if len(part) < len(found) else page
+    gone = _delete_rows(conn, emptied)
+    return Step(gone, page[len(emptied) :] + ids[STEP_SESSIONS:], len(part))
+
+
+def delete_session(conn: apsw.Connection, session_id: str, forget: Forget) -> bool:
+    """Delete the session and its messages in this transaction; False if there is none."""
+    return bool(_delete_all(conn, [session_id], forget))
+
+
+def delete_conversation(conn: apsw.Connection, session_id: str, forget: Forget) -> list[str]:
+    """Delete every session of the compression chain that ``session_id`` is in; returns their ids, root first.
+
+    For a long conversation give ``lineage.compression_chain`` to ``delete_step`` instead.
+    """
+    return _delete_all(conn, lineage.compression_chain(conn, session_id), forget)
+
+
+def ghosts(conn: apsw.Connection, now: float | None = None) -> list[str]:
+    """Ids of the sessions that a terminal opened and never used.
+
+    Source ``tui``, untitled, ended, without messages, begun over 24 hours ago,
+    and no session's parent. They have no messages, so ``delete_step`` takes them
+    by the page.
+    """
+    moment = time.time() if now is None else now
+    return column(conn, _GHOSTS, (moment - GHOST_AFTER_S,))
+
+
+def auto_prune_due(conn: apsw.Connection, min_interval_hours: float, now: float | None = None) -> bool:
+    """True if the last automatic prune is long enough ago, unknown, unreadable, or stamped in the future."""
+    moment = time.time() if now is None else now
+    try:
+        last = float(meta.get(conn, AUTO_PRUNE_KEY) or "nan")
+    except ValueError:
+        return True
+    return not (last <= moment and moment - last < min_interval_hours * 3600)
+
+
+def mark_auto_prune(conn: apsw.Connection, now: float | None = None) -> None:
+    """Note that the automatic prune ran now."""
+    meta.set(conn, AUTO_PRUNE_KEY, str(time.time() if now is None else now))
+
+
+def _delete_all(conn: apsw.Connection, ids: list[str], forget: Forget) -> list[str]:
+    deleted: list[str] = []
+    remaining = ids
+    while remaining:
+        step = delete_step(conn, remaining, forget)
+        deleted += step.deleted
+        remaining = step.remaining
+    return deleted
+
+
+def _within(found: list[tuple[Any, ...]], max_messages: int) -> list[tuple[Any, ...]]:
+    """The leading rows of (session index, message id, bytes) that fit in a step; one always does."""
+    total = 0
+    for number, (_, _, size) in enumerate(found):
+        total += size
+        if number >= max_messages or (number and total > STEP_BYTES):
+            return found[:number]
+    return found
+
+
+def _delete_messages(
+    conn: apsw.Connection, page: list[str], part: list[tuple[Any, ...]], forget: Forget
+) -> None:
+    """Delete the messages of ``part``; the session that keeps some of its own is counted anew."""
+    ids = [row[1] for row in part]
+    last = part[-1][0]
+    of_last = [row[1] for row in part if row[0] == last]
+    conn.execute(_UNCOUNT, (page[last], len(of_last), json_list(of_last)))
+    forget(conn, ids)
+    conn.execute("DELETE FROM messages WHERE id IN (SELECT value FROM json_each(?))", (json_list(ids),))
+
+
+def _delete_rows(conn: apsw.Connection, ids: list[str]) -> list[str]:
+    """Delete the rows of sessions that have no messages any more; returns those that were there."""
+    there = existing(conn, ids)
+    if not there:
+        return []
+    listed = (json_list(ids),)
+    conn.execute(_ORPHAN_CHILDREN, listed)
+    if has_table(conn, BINDINGS):
+        conn.execute(_UNBIND, listed)
+    conn.execute("DELETE FROM sessions WHERE id IN (SELECT value FROM json_each(?))", listed)
+    return [session_id for session_id in ids if session_id in there]
