@@ -20,12 +20,12 @@ MODES = [
 ]
 
 
-@pytest.fixture()
+@pytest.fixture
 def db_path(tmp_path: Path) -> Path:
     return tmp_path / "home" / "state.db"
 
 
-@pytest.fixture()
+@pytest.fixture
 def make_db(db_path: Path) -> Iterator[Callable[..., object]]:
     """Opens stores (by default on ``db_path``) and closes them at the end of the test."""
     from hermes_state import SessionDB
@@ -42,7 +42,7 @@ def make_db(db_path: Path) -> Iterator[Callable[..., object]]:
         store.close()
 
 
-@pytest.fixture()
+@pytest.fixture
 def db(make_db: Callable[..., object]) -> object:
     """A fresh store in the default modes."""
     return make_db()

@@ -104,7 +104,12 @@ class Handle:
         return self._engine.read(fn, operation, indexed=indexed)
 
     def _write(
-        self, fn: Callable[[apsw.Connection], T], operation: str, *, rows: int = 0, seconds: float | None = None
+        self,
+        fn: Callable[[apsw.Connection], T],
+        operation: str,
+        *,
+        rows: int = 0,
+        seconds: float | None = None,
     ) -> T:
         self._check_open(operation)
         return self._engine.write(fn, operation, rows=rows, seconds=seconds)

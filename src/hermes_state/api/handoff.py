@@ -49,7 +49,7 @@ class HandoffCalls(Handle):
 
     def apply_telegram_topic_migration(self) -> None:
         """Make the two Telegram tables, or bring them to their version 2."""
-        self._write(telegram.apply_migration, "apply_telegram_topic_migration")
+        self._write(telegram.apply, "apply_telegram_topic_migration")
 
     def enable_telegram_topic_mode(
         self,
@@ -78,7 +78,8 @@ class HandoffCalls(Handle):
     def is_telegram_topic_mode_enabled(self, *, chat_id: Any, user_id: Any) -> bool:
         """True if this user switched topic mode on for the chat."""
         return self._read(
-            lambda conn: telegram.is_enabled(conn, chat_id=chat_id, user_id=user_id), "is_telegram_topic_mode_enabled"
+            lambda conn: telegram.is_enabled(conn, chat_id=chat_id, user_id=user_id),
+            "is_telegram_topic_mode_enabled",
         )
 
     def bind_telegram_topic(
@@ -102,7 +103,8 @@ class HandoffCalls(Handle):
     def get_telegram_topic_binding(self, *, chat_id: Any, thread_id: Any) -> Record | None:
         """The topic's binding as a dict, or None."""
         return self._read(
-            lambda conn: telegram.binding(conn, chat_id=chat_id, thread_id=thread_id), "get_telegram_topic_binding"
+            lambda conn: telegram.binding(conn, chat_id=chat_id, thread_id=thread_id),
+            "get_telegram_topic_binding",
         )
 
     def get_telegram_topic_binding_by_session(self, *, session_id: str) -> Record | None:
@@ -115,13 +117,15 @@ class HandoffCalls(Handle):
     def list_telegram_topic_bindings_for_chat(self, *, chat_id: Any) -> list[Record]:
         """The chat's bindings, newest update first."""
         return self._read(
-            lambda conn: telegram.bindings_for_chat(conn, chat_id=chat_id), "list_telegram_topic_bindings_for_chat"
+            lambda conn: telegram.bindings_for_chat(conn, chat_id=chat_id),
+            "list_telegram_topic_bindings_for_chat",
         )
 
     def is_telegram_session_linked_to_topic(self, *, session_id: str) -> bool:
         """True if the session is tied to a topic."""
         return self._read(
-            lambda conn: telegram.is_linked(conn, session_id=session_id), "is_telegram_session_linked_to_topic"
+            lambda conn: telegram.is_linked(conn, session_id=session_id),
+            "is_telegram_session_linked_to_topic",
         )
 
     def list_unlinked_telegram_sessions_for_user(

@@ -161,7 +161,7 @@ class MessageCalls(Handle):
         )
 
     def get_messages_around(self, session_id: str, around_message_id: int, window: int = 5) -> Record:
-        """``{"window", "messages_before", "messages_after"}``: the message and ``window`` on each side."""
+        """The message and ``window`` on each side: ``{"window", "messages_before", "messages_after"}``."""
         return self._read(
             lambda conn: messages.around(conn, session_id, around_message_id, window), "get_messages_around"
         )
@@ -174,9 +174,11 @@ class MessageCalls(Handle):
         bookend: int = 3,
         keep_roles: Iterable[str] | None = ("user", "assistant"),
     ) -> Record:
-        """Like ``get_messages_around``, with the session's first and last ``bookend`` messages beside it."""
+        """Like ``get_messages_around``, with the session's first and last messages beside it."""
         return self._read(
-            lambda conn: messages.anchored_view(conn, session_id, around_message_id, window, bookend, keep_roles),
+            lambda conn: messages.anchored_view(
+                conn, session_id, around_message_id, window, bookend, keep_roles
+            ),
             "get_anchored_view",
         )
 

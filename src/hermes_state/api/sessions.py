@@ -14,7 +14,7 @@ Record = dict[str, Any]
 class SessionCalls(Handle):
     """Calls on rows of ``sessions``. Every write is one transaction of its own."""
 
-    MAX_TITLE_LENGTH = titles.MAX_TITLE_LENGTH
+    MAX_TITLE_LENGTH = titles.MAX_LENGTH
 
     def create_session(self, session_id: str, source: str, **kwargs: Any) -> str:
         """Make a session, or fill in what a row of that id lacks; returns ``session_id``.
@@ -48,7 +48,8 @@ class SessionCalls(Handle):
     def update_system_prompt(self, session_id: str, system_prompt: str | None) -> None:
         """Store the system prompt as it was sent."""
         self._write(
-            lambda conn: sessions.update_system_prompt(conn, session_id, system_prompt), "update_system_prompt"
+            lambda conn: sessions.update_system_prompt(conn, session_id, system_prompt),
+            "update_system_prompt",
         )
 
     def update_token_counts(
@@ -79,8 +80,8 @@ class SessionCalls(Handle):
         self._write(
             lambda conn: usage.update_token_counts(
                 conn, session_id, input_tokens, output_tokens, model, cache_read_tokens, cache_write_tokens,
-                reasoning_tokens, estimated_cost_usd, actual_cost_usd, cost_status, cost_source, pricing_version,
-                billing_provider, billing_base_url, billing_mode, api_call_count, absolute,
+                reasoning_tokens, estimated_cost_usd, actual_cost_usd, cost_status, cost_source,
+                pricing_version, billing_provider, billing_base_url, billing_mode, api_call_count, absolute,
             ),
             "update_token_counts",
         )  # fmt: skip
@@ -91,7 +92,9 @@ class SessionCalls(Handle):
 
     def resolve_session_id(self, session_id_or_prefix: str) -> str | None:
         """The id itself if it exists, else the one id that begins with it; None if none or several do."""
-        return self._read(lambda conn: sessions.resolve_prefix(conn, session_id_or_prefix), "resolve_session_id")
+        return self._read(
+            lambda conn: sessions.resolve_prefix(conn, session_id_or_prefix), "resolve_session_id"
+        )
 
     def session_count(self, source: str | None = None) -> int:
         """How many sessions there are, of one source or all."""
@@ -101,7 +104,7 @@ class SessionCalls(Handle):
 
     @staticmethod
     def sanitize_title(title: str | None) -> str | None:
-        """The title cleaned: white space folded, control and invisible characters dropped; empty is None.
+        """The title with white space folded and control characters dropped; empty is None.
 
         Raises:
             ValueError: it is over 100 characters long.
@@ -155,7 +158,7 @@ class SessionCalls(Handle):
         return self._read(lambda conn: lineage.descendants(conn, session_id), "get_descendants")
 
     def resolve_resume_session_id(self, session_id: str) -> str:
-        """Where a conversation goes on: the compression tip, the session, or its nearest descendant with messages."""
+        """Where a conversation goes on: the tip, the session, or its nearest descendant with messages."""
         return self._read(lambda conn: lineage.resolve_resume(conn, session_id), "resolve_resume_session_id")
 
     def finalize_orphaned_compression_sessions(self) -> int:
@@ -189,7 +192,9 @@ class SessionCalls(Handle):
 
     def search_sessions(self, source: str | None = None, limit: int = 20, offset: int = 0) -> list[Record]:
         """Session dicts with ``last_active``, latest activity first."""
-        return self._read(lambda conn: listing.search_sessions(conn, source, limit, offset), "search_sessions")
+        return self._read(
+            lambda conn: listing.search_sessions(conn, source, limit, offset), "search_sessions"
+        )
 
     def recent_sessions(self, limit: int = 20) -> list[Record]:
         """The latest started sessions with ``preview`` (63 characters) and ``last_active``."""

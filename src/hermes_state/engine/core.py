@@ -262,7 +262,10 @@ class Engine:
                 raise errors.closed(self.path, operation)
             if self.forked_inside:
                 raise errors.make(
-                    errors.StoreForkError, "database connection was forked inside a transaction", self.path, operation
+                    errors.StoreForkError,
+                    "database connection was forked inside a transaction",
+                    self.path,
+                    operation,
                 )
             if not self._is_open:
                 self._open()
@@ -309,7 +312,12 @@ class Engine:
             ) from self.read_only
 
     def write(
-        self, fn: Callable[[apsw.Connection], T], operation: str, *, rows: int = 0, seconds: float | None = None
+        self,
+        fn: Callable[[apsw.Connection], T],
+        operation: str,
+        *,
+        rows: int = 0,
+        seconds: float | None = None,
     ) -> T:
         """``fn(conn)`` in one write transaction without triggers.
 

@@ -290,7 +290,9 @@ class Face:
                 self._engine.catch_up()
                 self._run(conn, cursor, sql, parameters, word)
 
-    def _run(self, conn: apsw.Connection, cursor: FaceCursor, sql: str, parameters: Params, word: str) -> None:
+    def _run(
+        self, conn: apsw.Connection, cursor: FaceCursor, sql: str, parameters: Params, word: str
+    ) -> None:
         before = conn.total_changes()
         found = conn.execute(sql, _bindable(parameters))
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 import sys
 from pathlib import Path
@@ -47,7 +48,7 @@ def tighten(path: Path) -> None:
             continue
         if stat.S_ISREG(found.st_mode) and found.st_mode & 0o077 and found.st_uid in (os.geteuid(), 0):
             try:
-                os.chmod(name, stat.S_IMODE(found.st_mode) & 0o700)
+                name.chmod(stat.S_IMODE(found.st_mode) & 0o700)
             except OSError:
                 # Not ours to change (another owner, a read-only file system): opening it may still work.
                 return
@@ -61,7 +62,7 @@ def open_anchor(path: Path) -> tuple[Any, str]:
     connections that come and go. It is opened through
     ``hermes_state.sqlite3`` so that a program that replaces that name sees it.
     """
-    stdlib: Any = sys.modules["hermes_state"].sqlite3 if "hermes_state" in sys.modules else wal.sqlite3
+    stdlib: Any = getattr(sys.modules.get("hermes_state"), "sqlite3", sqlite3)
     anchor = stdlib.connect(str(path), timeout=1.0, isolation_level=None, check_same_thread=False)
     try:
         mode = wal.apply_wal_with_fallback(anchor, db_label=path.name)
@@ -89,7 +90,7 @@ def connect(path: Path, *, readonly: bool = False) -> apsw.Connection:
 
 
 def connect_writer(path: Path, *, durability: str, triggers: bool) -> apsw.Connection:
-    """A connection for writing: no autocheckpoint, no waiting inside SQLite where the caller waits itself."""
+    """A connection for writing: no autocheckpoint, and triggers as asked."""
     conn = connect(path)
     try:
         conn.execute("PRAGMA wal_autocheckpoint=0")
@@ -97,7 +98,7 @@ def connect_writer(path: Path, *, durability: str, triggers: bool) -> apsw.Conne
         conn.execute(f"PRAGMA synchronous={SYNCHRONOUS[durability]}")
         conn.execute("PRAGMA cache_size=-16384")
         conn.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, int(triggers))
-        # Statements of other programs come through the trigger connection and may quote as the stdlib lets them.
+        # Other programs' statements come through the trigger connection and may quote as the stdlib lets them.
         conn.config(apsw.SQLITE_DBCONFIG_DQS_DML, int(triggers))
     except apsw.Error as error:
         conn.close()

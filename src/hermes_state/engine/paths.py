@@ -11,7 +11,7 @@ FILE_NAME = "state.db"
 
 
 def hermes_home() -> Path:
-    """``hermes_constants.get_hermes_home()`` where that module is, else ``$HERMES_HOME``, else ``~/.hermes``."""
+    """What ``hermes_constants`` says where that module is, else ``$HERMES_HOME``, else ``~/.hermes``."""
     try:
         constants = importlib.import_module("hermes_constants")
     except ModuleNotFoundError as error:

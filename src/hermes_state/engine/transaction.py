@@ -29,7 +29,7 @@ def begin(conn: apsw.Connection, patience: Patience, path: Path, operation: str)
             if not patience.pause():
                 raise errors.make(
                     errors.StoreBusyError, "database is locked", path, operation,
-                    waited=patience.waited, code=error.extendedresult,
+                    waited=patience.waited, code=apsw.SQLITE_BUSY,
                 ) from error  # fmt: skip
         else:
             return

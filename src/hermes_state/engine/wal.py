@@ -111,7 +111,7 @@ def _set_last_init_error(msg: str | None) -> None:
 
 
 def format_session_db_unavailable(prefix: str = "Session database not available") -> str:
-    """One sentence for users: ``"<prefix>."`` or ``"<prefix>: <cause>."``, with a hint where WAL was refused."""
+    """``"<prefix>."`` or ``"<prefix>: <cause>."``, with a hint where WAL was refused."""
     cause = _last_init_error
     if not cause:
         return f"{prefix}."

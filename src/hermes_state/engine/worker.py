@@ -49,7 +49,9 @@ class StepSize:
         if rows <= 0 or seconds <= 0:
             return
         fitting = int(rows * self._hold / seconds)
-        self.rows = max(MIN_ROWS, min(MAX_ROWS, (self.rows + fitting) // 2 if fitting > self.rows else fitting))
+        self.rows = max(
+            MIN_ROWS, min(MAX_ROWS, (self.rows + fitting) // 2 if fitting > self.rows else fitting)
+        )
 
 
 class Worker:
@@ -61,12 +63,14 @@ class Worker:
         checkpoint: one PASSIVE checkpoint.
     """
 
-    def __init__(self, index_step: Callable[[int], tuple[int, float]], checkpoint: Callable[[], None]) -> None:
+    def __init__(
+        self, index_step: Callable[[int], tuple[int, float]], checkpoint: Callable[[], None]
+    ) -> None:
         self._index_step = index_step
         self._checkpoint = checkpoint
         self._mutex = threading.Lock()
         self._wake = threading.Event()
-        self._stopping = False
+        self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._backlog = 0
         self._writes = 0
@@ -89,7 +93,7 @@ class Worker:
 
     def _start(self) -> None:
         with self._mutex:
-            if self._thread is not None or self._stopping:
+            if self._thread is not None or self._stop.is_set():
                 return
             thread = threading.Thread(target=self._run, name="hermes_state-worker", daemon=True)
             self._thread = thread
@@ -102,7 +106,7 @@ class Worker:
     def stop(self) -> None:
         """End the thread after the step it is in; a later ``written`` does not start another."""
         with self._mutex:
-            self._stopping = True
+            self._stop.set()
             thread = self._thread
         self._wake.set()
         if thread is not None and thread is not threading.current_thread():
@@ -110,16 +114,16 @@ class Worker:
         self._thread = None
 
     def _run(self) -> None:
-        while not self._stopping:
+        while not self._stop.is_set():
             self._wake.wait(IDLE_S)
-            if self._stopping:
+            if self._stop.is_set():
                 return
             if not self._wake.is_set():
                 continue
             try:
                 self._work()
             except (apsw.Error, errors.HermesStateError) as error:
-                # Nothing is lost: the rows stay above the watermark, and the next step, search or open takes them.
+                # Nothing is lost: the rows stay above the watermark, for the next step, search or open.
                 log.warning("background work failed, trying again in %.0f s: %s", _RETRY_AFTER_S, error)
                 self._pause(_RETRY_AFTER_S)
                 self._wake.set()
@@ -127,12 +131,12 @@ class Worker:
     def _pause(self, seconds: float) -> None:
         """Sleep in short pieces, so that ``stop`` never waits long."""
         deadline = time.monotonic() + seconds
-        while not self._stopping and (left := deadline - time.monotonic()) > 0:
+        while not self._stop.is_set() and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(left, 0.05))
 
     def _work(self) -> None:
         """Index and checkpoint until there is nothing to do."""
-        while not self._stopping:
+        while not self._stop.is_set():
             quiet_in = self._last_write + QUIET_S - time.monotonic()
             if self._backlog < BACKLOG_ROWS and quiet_in > 0:
                 self._checkpoint_if_due()
@@ -158,7 +162,8 @@ class Worker:
 
     def _checkpoint_if_due(self) -> None:
         if self._writes >= CHECKPOINT_EVERY_WRITES or (
-            self._first_unchecked is not None and time.monotonic() - self._first_unchecked > CHECKPOINT_AFTER_S
+            self._first_unchecked is not None
+            and time.monotonic() - self._first_unchecked > CHECKPOINT_AFTER_S
         ):
             self._checkpoint_now()
 
@@ -167,7 +172,7 @@ class Worker:
         if self._first_unchecked is None:
             return
         self._wake.wait(max(0.0, self._first_unchecked + CHECKPOINT_AFTER_S - time.monotonic()))
-        if not self._wake.is_set() and not self._stopping:
+        if not self._wake.is_set() and not self._stop.is_set():
             self._checkpoint_now()
 
     def _checkpoint_now(self) -> None:

@@ -182,7 +182,9 @@ class Writer:
         followers: list[_Place] = []
         try:
             followers = self._followers(len(group))
-            outcomes = self._apply(conn, [group, *(place.group for place in followers if place.group is not None)])
+            outcomes = self._apply(
+                conn, [group, *(place.group for place in followers if place.group is not None)]
+            )
             tx.commit(conn, patience, self._path, operation)
         except Exception as error:
             tx.rollback(conn)

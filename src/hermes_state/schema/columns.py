@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import apsw
 
@@ -29,16 +30,18 @@ def parse_schema_columns(sql: str) -> Columns:
         tables = conn.execute(
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
         ).fetchall()
-        return {name: _declared(conn, name) for (name,) in tables}
+        return {str(name): _declared(conn, str(name)) for (name,) in tables}
     finally:
         conn.close()
 
 
 def _declared(conn: apsw.Connection, table: str) -> dict[str, str]:
     declared: dict[str, str] = {}
-    for name, kind, notnull, default, key in conn.execute(
+    row: tuple[Any, ...]
+    for row in conn.execute(
         'SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_info(?)', (table,)
     ):
+        name, kind, notnull, default, key = row
         parts = [kind] if kind else []
         if notnull and not key:
             parts.append("NOT NULL")

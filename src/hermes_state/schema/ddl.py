@@ -85,17 +85,18 @@ CREATE UNIQUE INDEX IF NOT EXISTS idx_sessions_title_unique
 
 SCHEMA_SQL = TABLES_SQL + "\n" + INDEXES_SQL
 
-_INDEXED = "COALESCE({0}.content, '') || ' ' || COALESCE({0}.tool_name, '') || ' ' || COALESCE({0}.tool_calls, '')"
+_TEXT = (
+    "COALESCE(new.content, '') || ' ' || COALESCE(new.tool_name, '') || ' ' || COALESCE(new.tool_calls, '')"
+)
 
 
 def _triggers(table: str) -> str:
     """The three triggers that keep ``table`` in step for programs that know only v11."""
-    text = _INDEXED.format("new")
     return f"""\
 CREATE TRIGGER IF NOT EXISTS {table}_insert AFTER INSERT ON messages BEGIN
     INSERT INTO {table}(rowid, content) VALUES (
         new.id,
-        {text}
+        {_TEXT}
     );
 END;
 
@@ -107,10 +108,10 @@ CREATE TRIGGER IF NOT EXISTS {table}_update AFTER UPDATE ON messages BEGIN
     DELETE FROM {table} WHERE rowid = old.id;
     INSERT INTO {table}(rowid, content) VALUES (
         new.id,
-        {text}
+        {_TEXT}
     );
 END;
-"""
+"""  # noqa: S608 - constant SQL
 
 
 FTS_SQL = f"""\

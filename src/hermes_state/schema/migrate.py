@@ -26,7 +26,6 @@ _NAMES = (
     "schema_version", "sessions", "messages", "state_meta",
     "idx_sessions_source", "idx_sessions_parent", "idx_sessions_started", "idx_messages_session",
     "idx_sessions_title_unique", "hs_idx_messages_session", "hs_fts_words",
-    *ddl.FTS_TABLES, *ddl.FTS_TRIGGERS,
 )  # fmt: skip
 
 _FTS_SQL = {"messages_fts": ddl.FTS_SQL, "messages_fts_trigram": ddl.FTS_TRIGRAM_SQL}
@@ -93,20 +92,23 @@ def _is_inline(objects: dict[str, str], table: str) -> bool:
 
 def inspect(conn: apsw.Connection) -> Findings:
     """Read what ``conn``'s file has; writes nothing."""
-    objects = dict(
-        conn.execute(
+    objects = {
+        str(name): str(sql or "")
+        for name, sql in conn.execute(
             "SELECT name, sql FROM sqlite_master WHERE name LIKE '%messages%' OR name LIKE '%sessions%'"
             " OR name LIKE 'hs%' OR name IN ('schema_version', 'state_meta')"
-        ).fetchall()
-    )
+        )
+    }
     version = 0
     if "schema_version" in objects:
-        row = conn.execute("SELECT MAX(version) FROM schema_version WHERE typeof(version) = 'integer'").fetchone()
+        row = conn.execute(
+            "SELECT MAX(version) FROM schema_version WHERE typeof(version) = 'integer'"
+        ).fetchone()
         version = int(row[0]) if row and row[0] is not None else 0
     meta: set[str] = set()
     if "state_meta" in objects:
         meta = {
-            key
+            str(key)
             for (key,) in conn.execute(
                 "SELECT key FROM state_meta WHERE key IN (?, ?)", (ddl.META_WATERMARK, ddl.META_UPGRADE)
             )
@@ -164,12 +166,15 @@ def _renew_fts(conn: apsw.Connection, found: Findings) -> bool:
         for table in stale:
             conn.execute(f'DROP TABLE IF EXISTS "{table}"')
         if conn.execute("SELECT 1 FROM messages LIMIT 1").fetchone():
-            conn.execute("INSERT OR REPLACE INTO state_meta(key, value) VALUES (?, '0')", (ddl.META_WATERMARK,))
+            conn.execute(
+                "INSERT OR REPLACE INTO state_meta(key, value) VALUES (?, '0')", (ddl.META_WATERMARK,)
+            )
             conn.execute(
                 "INSERT OR REPLACE INTO state_meta(key, value) VALUES (?, ?)",
                 (ddl.META_UPGRADE, str(min(found.version, ddl.SCHEMA_VERSION - 1))),
             )
-    return all([_create_fts(conn, table, _FTS_SQL[table]) for table in ddl.FTS_TABLES])
+    made = [_create_fts(conn, table, _FTS_SQL[table]) for table in stale]
+    return all(made)
 
 
 def _create_fts(conn: apsw.Connection, table: str, sql: str) -> bool:
