@@ -98,7 +98,7 @@ def connect_writer(path: Path, *, durability: str, triggers: bool) -> apsw.Conne
         conn.execute(f"PRAGMA synchronous={SYNCHRONOUS[durability]}")
         conn.execute("PRAGMA cache_size=-16384")
         conn.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, int(triggers))
-        # Other programs' statements come through the trigger connection and may quote as the stdlib lets them.
+        # Other programs' statements come through the trigger connection, quoted as the stdlib allows.
         conn.config(apsw.SQLITE_DBCONFIG_DQS_DML, int(triggers))
     except apsw.Error as error:
         conn.close()
