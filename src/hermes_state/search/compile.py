@@ -1,0 +1,158 @@
+"""From a plan to SQL: one SELECT of ``(id, rank)`` with its parameters.
+
+Each index answers all the terms that it can answer in one MATCH; what several
+indexes must say together is joined as sets. ``rank`` is FTS5's bm25 (smaller is better), added up over the
+indexes that took part. A one- or two-character term has no bm25: its share is bm25's term
+frequency part alone, ``-tf * (k1 + 1) / (tf + k1)`` with FTS5's k1 = 1.2.
+
+A row that stands in ``hs_fts_words`` is answered there for terms of spaced scripts; its rank is
+the one of ``messages_fts`` where that matches too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import apsw
+
+from hermes_state._fastpath import query_text
+
+from .plan import Group, Operand, Plan, Term, fold
+from .tables import WORDS
+
+Params = tuple[object, ...]
+
+_MATCH = "SELECT rowid AS id, {rank} AS rank FROM {table} WHERE {table} MATCH ?"
+_WORDS_TOO = """\
+SELECT id, rank FROM (
+    WITH b(id, rank) AS MATERIALIZED (SELECT rowid, {rank} FROM messages_fts WHERE messages_fts MATCH ?),
+    h(id, rank) AS MATERIALIZED (SELECT rowid, {rank} FROM hs_fts_words WHERE hs_fts_words MATCH ?)
+    SELECT b.id AS id, b.rank AS rank FROM b
+    WHERE NOT EXISTS (SELECT 1 FROM hs_fts_words_docsize d WHERE d.id = b.id)
+    UNION ALL
+    SELECT h.id, COALESCE(b.rank, h.rank) FROM h LEFT JOIN b ON b.id = h.id
+)"""
+_SHORT = (
+    "SELECT doc AS id, -(count(*) * 2.2) / (count(*) + 1.2) AS rank"
+    " FROM temp.hs_vocabulary WHERE term >= ? AND term < ? GROUP BY doc"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A SELECT whose columns are ``id`` (each once) and ``rank``, and what to bind."""
+
+    sql: str
+    params: Params
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """Makes ``Rows`` of plans for one connection.
+
+    ``words``: rows stand in ``hs_fts_words``, so it must be asked. ``ranked``: ranks are wanted
+    (bm25 costs more than the match itself), else they are 0.
+    """
+
+    conn: apsw.Connection
+    words: bool
+    ranked: bool
+
+    def plan(self, plan: Plan) -> Rows:
+        """The rows that any group of the plan matches."""
+        routes = {operand.route for group in plan.groups for operand in group}
+        if len(routes) == 1 and routes <= {"words", "trigram"}:
+            return self._match(routes.pop(), plan.groups)
+        return self._any([self._group(group) for group in plan.groups])
+
+    def _group(self, group: Group) -> Rows:
+        """The rows in which every wanted operand holds and no unwanted one."""
+        wanted: list[Rows] = []
+        rest: list[Operand] = []
+        for route in ("words", "trigram"):
+            mine = [operand for operand in group if operand.route == route]
+            if any(not operand.negated for operand in mine):
+                wanted.append(self._match(route, (tuple(mine),)))
+            else:
+                rest.extend(mine)
+        rest.extend(operand for operand in group if operand.route in ("short", "mixed"))
+        wanted.extend(self._short(term) for operand in rest if not operand.negated for term in operand.terms)
+        found = self._all(wanted)
+        for operand in rest:
+            if operand.negated:
+                unwanted = self._ids(operand)
+                found = Rows(
+                    f"SELECT id, rank FROM ({found.sql}) WHERE id NOT IN (SELECT id FROM ({unwanted.sql}))",  # noqa: S608
+                    found.params + unwanted.params,
+                )
+        return found
+
+    def _ids(self, operand: Operand) -> Rows:
+        """The rows in which all terms of one operand hold, whatever their indexes, unranked."""
+        quiet = Compiler(self.conn, self.words, ranked=False)
+        parts = [
+            quiet._short(term) if term.route == "short" else quiet._match(term.route, ((_only(term),),))
+            for term in operand.terms
+        ]
+        return quiet._all(parts)
+
+    def _match(self, route: str, groups: tuple[Group, ...]) -> Rows:
+        """One MATCH for groups whose terms all take ``route``."""
+        query = query_text.match_string(
+            [
+                [(operand.negated, tuple((t.kind, t.text) for t in operand.terms)) for operand in group]
+                for group in groups
+            ]
+        )
+        rank = "rank" if self.ranked else "0.0"
+        if route == "trigram":
+            return Rows(_MATCH.format(table="messages_fts_trigram", rank=rank), (query,))
+        if self.words:
+            return Rows(_WORDS_TOO.format(rank=rank), (query, query))
+        return Rows(_MATCH.format(table="messages_fts", rank=rank), (query,))
+
+    def _short(self, term: Term) -> Rows:
+        """The rows that hold a term of one or two characters: trigrams that begin with it."""
+        first = fold(self.conn, term.text)
+        return Rows(_SHORT, (first, _after(first)))
+
+    def _all(self, parts: list[Rows]) -> Rows:
+        """The rows of every part, ranks added."""
+        if len(parts) == 1:
+            return parts[0]
+        return self._sum(parts, f" HAVING count(*) = {len(parts)}")
+
+    def _any(self, parts: list[Rows]) -> Rows:
+        """The rows of one part or several, ranks added."""
+        return parts[0] if len(parts) == 1 else self._sum(parts, "")
+
+    def _sum(self, parts: list[Rows], having: str) -> Rows:
+        union = " UNION ALL ".join(f"SELECT id, rank FROM ({part.sql})" for part in parts)  # noqa: S608
+        return Rows(
+            f"SELECT id, sum(rank) AS rank FROM ({union}) GROUP BY id{having}",  # noqa: S608 - constant parts
+            tuple(value for part in parts for value in part.params),
+        )
+
+
+def has_words(conn: apsw.Connection, have: frozenset[str]) -> bool:
+    """True when a row stands in ``hs_fts_words``."""
+    return WORDS in have and conn.execute("SELECT 1 FROM hs_fts_words_docsize LIMIT 1").fetchone() is not None
+
+
+def _only(term: Term) -> Operand:
+    return Operand(False, (term,))
+
+
+def _after(prefix: str) -> str:
+    """The first text, in code point order, behind every text that begins with ``prefix``.
+
+    UTF-8 keeps code point order. A prefix of U+10FFFF alone has none; then a longer text than any
+    trigram of it stands in.
+    """
+    for size in range(len(prefix), 0, -1):
+        code = ord(prefix[size - 1]) + 1
+        if code == 0xD800:
+            code = 0xE000
+        if code <= 0x10FFFF:
+            return prefix[: size - 1] + chr(code)
+    return chr(0x10FFFF) * 4

@@ -1,0 +1,102 @@
+"""The caller's filters of a search, checked once and written as SQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_MOST = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a hit's session and role must be, and which part of the hits is wanted.
+
+    ``sources`` None: any. ``limit`` -1: all. ``order``: "rank", "newest" or "oldest".
+    ``per_session``: at most so many hits a session, the first ones in the order asked for.
+    """
+
+    sources: tuple[str, ...] | None
+    not_sources: tuple[str, ...]
+    roles: tuple[str, ...] | None
+    not_session: str | None
+    per_session: int | None
+    limit: int
+    offset: int
+    order: str
+
+    @property
+    def bare(self) -> bool:
+        """True when the match alone decides which rows are hits, in which order."""
+        return not (
+            self.order != "rank"
+            or self.sources is not None
+            or self.not_sources
+            or self.roles is not None
+            or self.not_session is not None
+            or self.per_session is not None
+        )
+
+    def conditions(self) -> tuple[str, tuple[object, ...]]:
+        """``AND ...`` over ``m`` (messages), constant in form, and what to bind.
+
+        A hit without its session is none, as in v11, whose query joins the two.
+        """
+        sessions, bound = "SELECT id FROM sessions WHERE 1", []
+        if self.sources is not None:
+            sessions += " AND source IN (SELECT value FROM json_each(?))"
+            bound.append(json.dumps(self.sources))
+        if self.not_sources:
+            sessions += " AND source NOT IN (SELECT value FROM json_each(?))"
+            bound.append(json.dumps(self.not_sources))
+        sql = f" AND m.session_id IN ({sessions})"
+        if self.not_session is not None:
+            sql += " AND m.session_id <> ?"
+            bound.append(self.not_session)
+        if self.roles is not None:
+            sql += " AND m.role IN (SELECT value FROM json_each(?))"
+            bound.append(json.dumps(self.roles))
+        return sql, tuple(bound)
+
+
+def make(
+    source_filter: Iterable[object] | None,
+    exclude_sources: Iterable[object] | None,
+    role_filter: Iterable[object] | None,
+    limit: int | None,
+    offset: int | None,
+    sort: object,
+    exclude_session_id: str | None,
+    per_session: int | None,
+) -> Filters:
+    """``Filters`` by the contract's rules.
+
+    An empty ``source_filter`` matches nothing; empty ``exclude_sources`` and ``role_filter`` filter nothing.
+    Entries that are not text equal no source or role. ``limit`` below 0 or None is no limit, a
+    negative ``offset`` is 0, an unknown ``sort`` is by rank.
+    """
+    roles = None if role_filter is None else list(_listed(role_filter))
+    return Filters(
+        sources=None if source_filter is None else _texts(source_filter),
+        not_sources=() if exclude_sources is None else _texts(exclude_sources),
+        roles=_texts(roles) if roles else None,
+        not_session=exclude_session_id if _storable(exclude_session_id) else None,
+        per_session=None if per_session is None else max(0, int(per_session)),
+        limit=-1 if limit is None or limit < 0 else min(int(limit), _MOST),
+        offset=0 if offset is None else min(max(0, int(offset)), _MOST),
+        order=sort if isinstance(sort, str) and sort in ("newest", "oldest") else "rank",
+    )
+
+
+def _listed(values: Iterable[object]) -> Iterable[object]:
+    return (values,) if isinstance(values, str) else values
+
+
+def _texts(values: Iterable[object]) -> tuple[str, ...]:
+    return tuple(str(value) for value in _listed(values) if _storable(value))
+
+
+def _storable(value: object) -> bool:
+    """Text that SQLite can hold; anything else is no stored source, role or id."""
+    return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)

@@ -1,0 +1,276 @@
+"""Keeping the full-text tables: what is pending, one bounded step of indexing, single rows.
+
+Every function runs on a connection whose triggers are switched off, inside the caller's write
+transaction, except ``pending`` (any reader) and ``touch`` (the trigger connection).
+What a row's text is: ``_fastpath.searchable``. What the watermark means: docs/design.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Final
+
+import apsw
+
+from hermes_state._fastpath import scripts, searchable
+from hermes_state.store.rows import rows, scalar
+
+from . import tables
+from .tables import FTS, TRIGRAM, WORDS, trigram_mode
+
+__all__ = [
+    "forget", "index_rows", "index_step", "pending", "reindex", "reset", "set_trigram_mode", "touch",
+    "trigram_mode",
+]  # fmt: skip
+
+STEP_BYTES: Final = 1_000_000
+"""Stored bytes of text after which a step takes no further row (it always takes one)."""
+
+_V11_TEXT = "COALESCE(m.content, '') || ' ' || COALESCE(m.tool_name, '') || ' ' || COALESCE(m.tool_calls, '')"
+
+_BULK_SQL = {
+    table: f"INSERT INTO {table}(rowid, content) SELECT m.id, {_V11_TEXT}"  # noqa: S608 - constant text
+    " FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value"
+    for table in (FTS, TRIGRAM)
+}
+_ONE_SQL = {
+    table: f"INSERT INTO {table}(rowid, content) VALUES (?, ?)"  # noqa: S608 - constant text
+    for table in (FTS, TRIGRAM, WORDS)
+}
+_DELETE_SQL = {
+    table: f"DELETE FROM {table} WHERE rowid IN (SELECT value FROM json_each(?))"  # noqa: S608 - constant text
+    for table in (FTS, TRIGRAM, WORDS)
+}
+
+# The ids above ?1 up to ?2, at most ?3 of them and no more than ?4 bytes of text beyond the first.
+_TAKE_SQL = """
+SELECT json_group_array(id) FROM (
+    SELECT id, bytes, sum(bytes) OVER (ORDER BY id) AS total FROM (
+        SELECT id, COALESCE(octet_length(content), 0) + COALESCE(octet_length(tool_name), 0)
+            + COALESCE(octet_length(tool_calls), 0) AS bytes
+        FROM messages WHERE id > ?1 AND id <= ?2 ORDER BY id LIMIT ?3
+    )
+) WHERE total - bytes < ?4
+"""
+
+# ASCII without NUL, by lengths: octets equal characters (length() stops at a NUL, octets do not).
+_ASCII = " AND ".join(
+    f"(m.{name} IS NULL OR (typeof(m.{name}) <> 'blob' AND octet_length(m.{name}) = length(m.{name})))"
+    for name in ("content", "tool_name", "tool_calls")
+)
+_SHORT = (
+    "COALESCE(octet_length(m.content), 0) + COALESCE(octet_length(m.tool_name), 0)"
+    f" + COALESCE(octet_length(m.tool_calls), 0) + 2 <= {searchable.MAX_INDEXED_CHARS}"
+)
+
+
+@dataclass(slots=True)
+class _Work:
+    """What one call does to the tables: ids to remove, ids to add from SQL, texts to add."""
+
+    gone: dict[str, list[int]] = field(default_factory=lambda: {FTS: [], TRIGRAM: [], WORDS: []})
+    bulk: dict[str, list[int]] = field(default_factory=lambda: {FTS: [], TRIGRAM: []})
+    texts: dict[str, list[tuple[int, str]]] = field(default_factory=lambda: {FTS: [], TRIGRAM: [], WORDS: []})
+
+    def apply(self, conn: apsw.Connection) -> None:
+        for table, ids in self.gone.items():
+            if ids:
+                conn.execute(_DELETE_SQL[table], (json.dumps(ids),))
+        for table, ids in self.bulk.items():
+            if ids:
+                conn.execute(_BULK_SQL[table], (json.dumps(ids),))
+        for table, texts in self.texts.items():
+            if texts:
+                conn.executemany(_ONE_SQL[table], texts)
+
+
+def pending(conn: apsw.Connection) -> bool:
+    """True when a message stands above the watermark and there is an index to put it in."""
+    newest = scalar(conn, "SELECT max(id) FROM messages")
+    return newest is not None and tables.watermark(conn) < newest and FTS in tables.present(conn)
+
+
+def index_step(conn: apsw.Connection, max_rows: int, trigram: str | None = None) -> int:
+    """Bring the next rows above the watermark into the indexes; how many were looked at, 0 = none left.
+
+    Takes at most ``max_rows`` rows in id order and about STEP_BYTES of text, and moves the watermark behind
+    them. Rows that a v11 program indexed by trigger are left alone where its text is ours.
+    ``trigram`` overrides the file's mode. Without a usable ``messages_fts`` nothing is done.
+    """
+    have = tables.present(conn)
+    newest = scalar(conn, "SELECT max(id) FROM messages")
+    if FTS not in have or newest is None:
+        return 0
+    after = tables.watermark(conn)
+    ids: list[int] = json.loads(scalar(conn, _TAKE_SQL, (after, newest, max(1, max_rows), STEP_BYTES)))
+    if ids:
+        _treat(conn, ids, have, trigram or trigram_mode(conn), renew=False)
+        tables.set_meta(conn, tables.META_WATERMARK, str(max(ids)))
+    elif after < newest:
+        tables.set_meta(conn, tables.META_WATERMARK, str(newest))
+    return len(ids)
+
+
+def index_rows(conn: apsw.Connection, ids: Iterable[int]) -> None:
+    """Index exactly these messages now, anew where they are indexed already.
+
+    The watermark moves over them when no other message stands between it and them.
+    """
+    wanted = sorted(set(ids))
+    have = tables.present(conn)
+    if not wanted or FTS not in have:
+        return
+    _treat(conn, wanted, have, trigram_mode(conn), renew=True)
+    after = tables.watermark(conn)
+    above = sum(1 for i in wanted if i > after)
+    between = scalar(
+        conn,
+        "SELECT count(*) FROM (SELECT 1 FROM messages WHERE id > ? AND id <= ? LIMIT ?)",
+        (after, wanted[-1], above + 1),
+    )
+    if above and between <= above:
+        tables.set_meta(conn, tables.META_WATERMARK, str(wanted[-1]))
+
+
+def touch(conn: apsw.Connection, ids: Iterable[int]) -> None:
+    """Bring our part of the index of these rows up to date after the triggers wrote v11's part.
+
+    The rows may have been inserted, updated or deleted through a connection with triggers.
+    """
+    wanted = sorted(set(ids))
+    have = tables.present(conn)
+    if wanted and FTS in have:
+        _treat(conn, wanted, have, trigram_mode(conn), renew=False)
+
+
+def forget(conn: apsw.Connection, ids: Iterable[int]) -> None:
+    """Take these messages out of every full-text table; call it before they are deleted or updated."""
+    wanted = json.dumps(list(ids))
+    if wanted == "[]":
+        return
+    for table in tables.present(conn):
+        conn.execute(_DELETE_SQL[table], (wanted,))
+
+
+def set_trigram_mode(conn: apsw.Connection, mode: str) -> None:
+    """Store which rows the trigram index is to hold; ``reindex`` and the steps then make it so.
+
+    Searches are right at every moment between: they ask the trigram index for rows with unspaced
+    letters only, and both modes hold those. ValueError for an unknown mode.
+    """
+    if mode not in tables.TRIGRAM_MODES:
+        raise ValueError(f"trigram mode must be one of {', '.join(tables.TRIGRAM_MODES)}, not {mode!r}")
+    tables.set_meta(conn, tables.META_TRIGRAM, mode)
+
+
+def reindex(conn: apsw.Connection) -> None:
+    """Let ``index_step`` look at every row again: adds what is missing, removes what must not be there."""
+    tables.set_meta(conn, tables.META_WATERMARK, "0")
+
+
+def reset(conn: apsw.Connection) -> None:
+    """Empty the full-text tables and let ``index_step`` fill them anew."""
+    for table in sorted(tables.present(conn)):
+        conn.execute(f"DELETE FROM {table}")  # noqa: S608 - a name of ours
+    reindex(conn)
+
+
+@cache
+def _states_sql(trigram: bool, words: bool) -> str:
+    """For the ids in ?1, one JSON row: [id, plain ASCII, in fts, in trigram, in words, is there]."""
+
+    def stands(table: str, there: bool) -> str:
+        return f"EXISTS (SELECT 1 FROM {table}_docsize d WHERE d.id = j.value)" if there else "0"  # noqa: S608
+
+    flags = ", ".join([stands(FTS, True), stands(TRIGRAM, trigram), stands(WORDS, words)])
+    plain = rf"{_ASCII} AND {_SHORT} AND instr(COALESCE(m.tool_calls, ''), '\u') = 0"
+    return (
+        f"SELECT json_group_array(json_array(j.value, {plain}, {flags}, m.id IS NOT NULL))"  # noqa: S608
+        " FROM json_each(?1) j LEFT JOIN messages m ON m.id = j.value"
+    )
+
+
+def _treat(conn: apsw.Connection, ids: list[int], have: frozenset[str], mode: str, *, renew: bool) -> None:
+    """Make every table hold what it must for these messages.
+
+    ``renew``: plain rows that are indexed already are written again, too.
+    """
+    work = _Work()
+    states: list[list[int]] = json.loads(
+        scalar(conn, _states_sql(TRIGRAM in have, WORDS in have), (json.dumps(ids),))
+    )
+    read: dict[int, tuple[bool, bool, bool]] = {}
+    for row_id, ascii_plain, in_fts, in_trigram, in_words, there in states:
+        if not there:
+            _remove(work, row_id, in_fts, in_trigram, in_words)
+        elif ascii_plain:
+            if in_words:
+                work.gone[WORDS].append(row_id)
+            _put(work, FTS, row_id, bool(in_fts), renew, None)
+            if TRIGRAM in have:
+                _put_trigram(work, row_id, bool(in_trigram), renew, None, wanted=mode == "all")
+        else:
+            read[row_id] = (bool(in_fts), bool(in_trigram), bool(in_words))
+    if read:
+        _treat_read(conn, work, read, have, mode, renew)
+    work.apply(conn)
+
+
+def _treat_read(
+    conn: apsw.Connection,
+    work: _Work,
+    states: dict[int, tuple[bool, bool, bool]],
+    have: frozenset[str],
+    mode: str,
+    renew: bool,
+) -> None:
+    """The rows that must be read to know their text: not ASCII, structured, escaped, very long."""
+    _, found = rows(
+        conn,
+        "SELECT m.id, m.content, m.tool_name, m.tool_calls"
+        " FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value",
+        (json.dumps(list(states)),),
+    )
+    for row_id, content, tool_name, tool_calls in found:
+        in_fts, in_trigram, in_words = states[row_id]
+        text = searchable.text(content, tool_name, tool_calls)
+        own = None if searchable.is_plain(content, tool_name, tool_calls) else text
+        _put(work, FTS, row_id, in_fts, renew, own)
+        if TRIGRAM in have:
+            wanted = mode == "all" or scripts.has_unspaced(text)
+            _put_trigram(work, row_id, in_trigram, renew, own, wanted=wanted)
+        if in_words:
+            work.gone[WORDS].append(row_id)
+        if WORDS in have and scripts.has_mixed(text):
+            work.texts[WORDS].append((row_id, scripts.split_mixed(text)))
+
+
+def _put(work: _Work, table: str, row_id: int, stands: bool, renew: bool, text: str | None) -> None:
+    """Note that ``table`` must hold the row: v11's text where ``text`` is None, else ``text``."""
+    if stands:
+        if text is None and not renew:
+            return
+        work.gone[table].append(row_id)
+    if text is None:
+        work.bulk[table].append(row_id)
+    else:
+        work.texts[table].append((row_id, text))
+
+
+def _put_trigram(
+    work: _Work, row_id: int, stands: bool, renew: bool, text: str | None, *, wanted: bool
+) -> None:
+    if wanted:
+        _put(work, TRIGRAM, row_id, stands, renew, text)
+    elif stands:
+        work.gone[TRIGRAM].append(row_id)
+
+
+def _remove(work: _Work, row_id: int, in_fts: int, in_trigram: int, in_words: int) -> None:
+    """A message that is gone leaves every table (its delete trigger did so for v11's two)."""
+    for table, stands in ((FTS, in_fts), (TRIGRAM, in_trigram), (WORDS, in_words)):
+        if stands:
+            work.gone[table].append(row_id)

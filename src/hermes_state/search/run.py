@@ -1,0 +1,138 @@
+"""One search on a reader connection: query text in, a page of hits out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import apsw
+
+from hermes_state.store.rows import column, scalar
+
+from . import filters as filtering
+from . import tables
+from .compile import Compiler, Rows, has_words
+from .filters import Filters
+from .plan import Plan, build, describe
+from .results import page
+from .scan import scan
+
+WIDE: Final = 2_000
+"""Matches from which sorting by time walks the (session_id, timestamp) index instead of the rows.
+
+A row's timestamp lies behind its content, for long content at the end of a chain of overflow pages.
+"""
+
+_ORDERS = {
+    "rank": "f.rank, f.id",
+    "newest": "m.timestamp DESC, m.id DESC",
+    "oldest": "m.timestamp, m.id",
+}
+_TIME_INDEX = "idx_messages_session"
+
+
+def search(
+    conn: apsw.Connection,
+    query: str | None,
+    *,
+    source_filter: Iterable[object] | None = None,
+    exclude_sources: Iterable[object] | None = None,
+    role_filter: Iterable[object] | None = None,
+    limit: int | None = 20,
+    offset: int | None = 0,
+    sort: object = None,
+    exclude_session_id: str | None = None,
+    per_session: int | None = None,
+) -> list[dict[str, Any]]:
+    """The hits of ``query``, best first, as dicts with the keys of the contract's section 4.4.
+
+    ``source_filter``, ``exclude_sources``, ``role_filter``: session sources and message roles (see
+    ``filters.make`` for empty lists). ``sort``: "newest" or "oldest" by timestamp, then id; else bm25, then
+    id. ``exclude_session_id`` leaves one session out, ``per_session`` keeps the first so many hits of each.
+    No text is an error; a query without a positive term gives an empty list. TypeError when ``query``
+    is neither str nor None.
+
+    The caller has brought the index up to date and holds one read transaction around the call.
+    Where an index that the query needs is missing or damaged, the newest ``scan.SCAN_ROWS`` messages are
+    scanned.
+    """
+    chosen = filtering.make(
+        source_filter, exclude_sources, role_filter, limit, offset, sort, exclude_session_id, per_session
+    )
+    have = tables.present(conn)
+    plan = build(conn if tables.FTS in have else None, query)
+    if not plan.groups or chosen.limit == 0 or chosen.sources == ():
+        return []
+    if _answerable(plan, have):
+        try:
+            return _indexed(conn, plan, chosen, have)
+        except (apsw.CorruptError, apsw.SQLError) as error:
+            if not _index_damage(error):
+                raise
+    return page(conn, scan(conn, plan, chosen), plan)
+
+
+def explain(conn: apsw.Connection, query: str | None) -> str:
+    """In words: the terms of ``query``, the index that answers each, and how they are joined."""
+    have = tables.present(conn)
+    plan = build(conn if tables.FTS in have else None, query)
+    if plan.groups and not _answerable(plan, have):
+        return f"scan of the newest messages, since an index is missing:\n{describe(plan, False)}"
+    return describe(plan, has_words(conn, have))
+
+
+def _answerable(plan: Plan, have: frozenset[str]) -> bool:
+    """Whether every index that a term of the plan needs is there."""
+    needed = {tables.FTS if route == "words" else tables.TRIGRAM for route in plan.routes}
+    return needed <= have
+
+
+def _index_damage(error: apsw.Error) -> bool:
+    """Damage that may lie in an index alone: the scan then answers, or meets the damage itself."""
+    return isinstance(error, apsw.CorruptError) or "vtable constructor failed" in str(error)
+
+
+def _indexed(
+    conn: apsw.Connection, plan: Plan, chosen: Filters, have: frozenset[str]
+) -> list[dict[str, Any]]:
+    if "short" in plan.routes:
+        tables.prepare_connection(conn)
+    compiler = Compiler(conn, words=has_words(conn, have), ranked=chosen.order == "rank")
+    found = compiler.plan(plan)
+    if chosen.bare:
+        sql = f"SELECT id FROM ({found.sql}) ORDER BY rank, id LIMIT ? OFFSET ?"  # noqa: S608 - constant parts
+        ids = column(conn, sql, (*found.params, chosen.limit, chosen.offset))
+        hits = page(conn, ids, plan)
+        if len(hits) == len(ids):
+            return hits
+        # An index row without its message or session stood on the page: look for whole hits only.
+    return page(conn, _filtered(conn, found, chosen), plan)
+
+
+def _filtered(conn: apsw.Connection, found: Rows, chosen: Filters) -> list[int]:
+    """The ids of a page, with the filters and the order that need the message rows."""
+    conditions, bound = chosen.conditions()
+    order = _ORDERS[chosen.order]
+    if chosen.order != "rank" and _is_wide(conn, found):
+        source = f"messages m INDEXED BY {_TIME_INDEX} WHERE m.id IN (SELECT id FROM ({found.sql}))"  # noqa: S608
+    else:
+        source = f"({found.sql}) f CROSS JOIN messages m ON m.id = f.id WHERE 1"
+    if chosen.per_session is None:
+        sql = f"SELECT m.id FROM {source}{conditions} ORDER BY {order} LIMIT ? OFFSET ?"  # noqa: S608
+        return column(conn, sql, (*found.params, *bound, chosen.limit, chosen.offset))
+    sql = (
+        "SELECT id FROM (SELECT m.id AS id,"  # noqa: S608 - constant parts
+        f" row_number() OVER (PARTITION BY m.session_id ORDER BY {order}) AS place,"
+        f" row_number() OVER (ORDER BY {order}) AS overall FROM {source}{conditions})"
+        " WHERE place <= ? ORDER BY overall LIMIT ? OFFSET ?"
+    )
+    return column(conn, sql, (*found.params, *bound, chosen.per_session, chosen.limit, chosen.offset))
+
+
+def _is_wide(conn: apsw.Connection, found: Rows) -> bool:
+    """Whether so many rows match that walking the index by time costs less than reading them."""
+    has_index = scalar(conn, "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?", (_TIME_INDEX,))
+    if has_index is None:
+        return False
+    sql = f"SELECT count(*) FROM (SELECT 1 FROM ({found.sql}) LIMIT {WIDE})"  # noqa: S608 - constant parts
+    return bool(scalar(conn, sql, found.params) >= WIDE)

@@ -1,0 +1,180 @@
+"""A short piece of a hit's text around what the user typed, with the finds between marks.
+
+The search room makes its own snippets: FTS5's ``snippet()`` tokenizes the whole text of a row, marks
+trigrams instead of the typed characters, and knows nothing of terms that it did not match itself.
+Here the work is a bounded number of regular expression scans without nested repetition, and
+the result is bounded in tokens and in characters, whatever the text is.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+from hermes_state._fastpath.scripts_tables import UNSPACED
+
+from .plan import Term
+
+OPEN, CLOSE, ELLIPSIS = ">>>", "<<<", "..."
+TOKENS: Final = 40
+"""Length of a snippet in words; a letter of an unspaced script counts half."""
+
+CHARS: Final = 400
+"""Most characters of text in a snippet, marks and ellipses not counted."""
+
+_BEFORE_TOKENS = 10
+_BEFORE_CHARS = 120
+_SPANS_A_TERM = 20
+_PIECES = 16
+
+Span = tuple[int, int]
+
+_LETTER = "[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSPACED) + "]"
+_SPACED = rf"(?!{_LETTER})[^\W_]"
+_TOKEN = re.compile(rf"({_LETTER})|(?:{_SPACED})+")
+_PIECE = re.compile(r"[^\W_]+")
+_INK = re.compile(r"\S")
+
+
+class _Bare(dict[int, int]):
+    """Code point -> its lower-case base letter, worked out once each; one for one, so offsets stay."""
+
+    def __missing__(self, code: int) -> int:
+        base = unicodedata.normalize("NFD", chr(code))[0].lower()
+        self[code] = ord(base) if len(base) == 1 else code
+        return self[code]
+
+
+class _Lower(dict[int, int]):
+    """Code point -> its lower-case letter where that is one character."""
+
+    def __missing__(self, code: int) -> int:
+        low = chr(code).lower()
+        self[code] = ord(low) if len(low) == 1 else code
+        return self[code]
+
+
+_BARE, _LOWER = _Bare(), _Lower()
+
+
+class Marker:
+    """Finds the terms of one query in texts."""
+
+    def __init__(self, terms: tuple[Term, ...]) -> None:
+        self._words = [_word_pattern(t.kind, t.text) for t in terms if t.kind != "substring"]
+        self._substrings = [re.compile(re.escape(lower(t.text))) for t in terms if t.kind == "substring"]
+
+    def snippet(self, text: str) -> str:
+        """About TOKENS tokens of ``text`` around the densest early find, finds marked."""
+        low = lower(text)
+        found = self._spans(low, 0, len(low))
+        if self._words and not text.isascii() and not all(found):
+            low = text.translate(_BARE)
+            found = self._spans(low, 0, len(low))
+        start, end = _window(text, _anchor(found))
+        marked = _merged(self._spans(low, start, min(len(low), end + CHARS)), start, end)
+        return _rendered(text, start, end, marked)
+
+    def _spans(self, low: str, start: int, end: int) -> list[list[Span]]:
+        """The first finds of each term between the offsets."""
+        return [_first_spans(pattern, low, start, end) for pattern in (*self._words, *self._substrings)]
+
+
+def lower(text: str) -> str:
+    """``text`` in lower case with every offset kept."""
+    low = text.lower()
+    return low if len(low) == len(text) else text.translate(_LOWER)
+
+
+def _word_pattern(kind: str, text: str) -> re.Pattern[str]:
+    """Whole tokens of a word, phrase or prefix, with whatever stands between them in the text.
+
+    It begins with a literal, so that the scan is quick, and looks behind that literal
+    for the beginning of a token.
+    """
+    low = lower(text)
+    pieces = [re.escape(piece.translate(_BARE)) for piece in _PIECE.findall(low)] or [re.escape(low)]
+    first, rest = pieces[0], pieces[1:_PIECES]
+    body = first + rf"(?<!{_SPACED}{first})" + "".join(rf"[\W_]+{piece}" for piece in rest)
+    return re.compile(body + (rf"(?:{_SPACED})*" if kind == "prefix" else rf"(?!{_SPACED})"))
+
+
+def _first_spans(pattern: re.Pattern[str], low: str, start: int, end: int) -> list[Span]:
+    spans: list[Span] = []
+    for found in pattern.finditer(low, start, end):
+        spans.append(found.span())
+        if len(spans) == _SPANS_A_TERM:
+            break
+    return spans
+
+
+def _anchor(found: list[list[Span]]) -> Span:
+    """The find behind which most different terms follow soon; the first of the text among equals."""
+    spans = sorted((span, term) for term, spans in enumerate(found) for span in spans)
+    best, most = (0, 0), 0
+    for i, (span, _) in enumerate(spans):
+        terms = set()
+        for other, term in spans[i:]:
+            if other[0] > span[0] + CHARS // 2:
+                break
+            terms.add(term)
+        if len(terms) > most:
+            best, most = span, len(terms)
+    return best
+
+
+def _window(text: str, anchor: Span) -> Span:
+    """Where the snippet begins and ends: some tokens before ``anchor``, TOKENS in all."""
+    if len(text) <= CHARS and sum(map(_weight, _TOKEN.finditer(text))) <= TOKENS:
+        return 0, len(text)
+    lowest = max(0, anchor[0] - _BEFORE_CHARS)
+    start = anchor[0]
+    weight = 0.0
+    for token in reversed(list(_TOKEN.finditer(text, lowest, anchor[0]))):
+        if token.start() == lowest and lowest > 0:
+            break
+        weight += _weight(token)
+        if weight > _BEFORE_TOKENS:
+            break
+        start = token.start()
+    if not _INK.search(text, 0, start):
+        start = 0
+    end, weight = min(len(text), start + CHARS), 0.0
+    for token in _TOKEN.finditer(text, start, end):
+        weight += _weight(token)
+        if weight > TOKENS:
+            end = max(token.start(), min(anchor[1], end))
+            break
+    return start, end
+
+
+def _weight(token: re.Match[str]) -> float:
+    return 0.5 if token.group(1) else 1.0
+
+
+def _merged(found: list[list[Span]], start: int, end: int) -> list[Span]:
+    """The spans of all terms inside the window, those that overlap joined."""
+    out: list[Span] = []
+    for first, last in sorted(span for spans in found for span in spans):
+        last = min(last, end)
+        if first >= last or first < start:
+            continue
+        if out and first < out[-1][1]:
+            out[-1] = (out[-1][0], max(last, out[-1][1]))
+        else:
+            out.append((first, last))
+    return out
+
+
+def _rendered(text: str, start: int, end: int, marked: list[Span]) -> str:
+    pieces = [ELLIPSIS] if start else []
+    done = start
+    for first, last in marked:
+        pieces += (text[done:first], OPEN, text[first:last], CLOSE)
+        done = last
+    more = _INK.search(text, end) is not None
+    pieces.append(text[done:end] if more else text[done:end].rstrip())
+    if more:
+        pieces.append(ELLIPSIS)
+    return "".join(pieces)

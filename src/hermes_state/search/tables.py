@@ -1,0 +1,81 @@
+"""Which full-text tables a connection can use, and the settings that the search room keeps."""
+
+from __future__ import annotations
+
+import apsw
+
+from hermes_state.store.rows import column, scalar
+
+FTS = "messages_fts"
+TRIGRAM = "messages_fts_trigram"
+WORDS = "hs_fts_words"
+
+META_WATERMARK = "hermes_state.indexed_through"
+META_TRIGRAM = "hermes_state.trigram"
+TRIGRAM_MODES = ("all", "unspaced")
+
+_TOKENIZERS = {FTS: "unicode61", TRIGRAM: "trigram", WORDS: "unicode61"}
+_PRESENT_SQL = (
+    "SELECT name FROM sqlite_master WHERE type = 'table'"
+    " AND name IN ('messages_fts', 'messages_fts_trigram', 'hs_fts_words')"
+)
+_VOCABULARY_SQL = (
+    "CREATE VIRTUAL TABLE IF NOT EXISTS temp.hs_vocabulary"
+    " USING fts5vocab(main, messages_fts_trigram, instance)"
+)
+_HAS_VOCABULARY_SQL = "SELECT 1 FROM sqlite_temp_master WHERE name = 'hs_vocabulary'"
+
+
+def present(conn: apsw.Connection) -> frozenset[str]:
+    """The full-text tables that exist in the file and whose tokenizer this SQLite has."""
+    return frozenset(table for table in column(conn, _PRESENT_SQL) if _usable(conn, _TOKENIZERS[table]))
+
+
+def _usable(conn: apsw.Connection, tokenizer: str) -> bool:
+    try:
+        return conn.fts5_tokenizer_available(tokenizer)
+    except (apsw.NoFTS5Error, apsw.SQLError):
+        return False
+
+
+def prepare_connection(conn: apsw.Connection) -> None:
+    """Make the vocabulary of the trigram index readable on this connection, as ``temp.hs_vocabulary``.
+
+    The table lives in the connection's own temporary database. A connection with
+    ``query_only`` set may not even make that, so the pragma is lifted for this one statement.
+    Nothing happens where the table stands already.
+    """
+    if scalar(conn, _HAS_VOCABULARY_SQL) is not None:
+        return
+    guarded = scalar(conn, "PRAGMA query_only")
+    if guarded:
+        conn.execute("PRAGMA query_only = 0")
+    try:
+        conn.execute(_VOCABULARY_SQL)
+    finally:
+        if guarded:
+            conn.execute("PRAGMA query_only = 1")
+
+
+def watermark(conn: apsw.Connection) -> int:
+    """The id through which every message is indexed; 0 where nothing is known."""
+    value = scalar(conn, "SELECT value FROM state_meta WHERE key = 'hermes_state.indexed_through'")
+    try:
+        return int(value or 0)
+    except ValueError:
+        return 0
+
+
+def trigram_mode(conn: apsw.Connection) -> str:
+    """``"all"`` or ``"unspaced"``: which rows the trigram index holds (the file's own setting)."""
+    value = scalar(conn, "SELECT value FROM state_meta WHERE key = 'hermes_state.trigram'")
+    return value if value in TRIGRAM_MODES else "all"
+
+
+def set_meta(conn: apsw.Connection, key: str, value: str) -> None:
+    """Write one ``state_meta`` row."""
+    conn.execute(
+        "INSERT INTO state_meta(key, value) VALUES (?, ?)"
+        " ON CONFLICT(key) DO UPDATE SET value = excluded.value",
+        (key, value),
+    )
