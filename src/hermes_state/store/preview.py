@@ -18,9 +18,10 @@ _HEAD_BYTES = 4096
 _MARKER = MARKER.encode()
 _TEXT_KEYS = ("text", "content")
 
-# substr() of TEXT ends at a NUL, that of a BLOB does not.
+# substr() of TEXT ends at a NUL, that of a BLOB does not (but is NULL for an empty one).
 _HEADS = f"""\
-SELECT q.session, m.id, substr(CAST(m.content AS BLOB), 1, {_HEAD_BYTES}), octet_length(m.content)
+SELECT q.session, m.id,
+       COALESCE(substr(CAST(m.content AS BLOB), 1, {_HEAD_BYTES}), x''), octet_length(m.content)
 FROM (SELECT e.value AS session,
              (SELECT f.id FROM messages f
               WHERE f.session_id = e.value AND f.role = 'user' AND f.content IS NOT NULL

@@ -96,7 +96,7 @@ GROUP BY l.root HAVING MIN(COALESCE({_OLD}, 0))
 
 _GHOSTS = """\
 SELECT s.id FROM sessions s
-WHERE s.source = 'tui' AND COALESCE(s.title, '') = '' AND s.ended_at IS NOT NULL AND s.started_at < ?
+WHERE s.source = 'tui' AND COALESCE(s.title, '') = '' AND s.ended_at IS NOT NULL AND s.started_at < ?1
   AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id)
   AND NOT EXISTS (SELECT 1 FROM sessions c WHERE c.parent_session_id = s.id)
 ORDER BY s.started_at, s.id
@@ -208,11 +208,20 @@ def ghosts(conn: apsw.Connection, now: float | None = None) -> list[str]:
     """Ids of the sessions that a terminal opened and never used.
 
     Source ``tui``, untitled, ended, without messages, begun over 24 hours ago,
-    and no session's parent. They have no messages, so ``delete_step`` takes them
-    by the page.
+    and no session's parent.
     """
     moment = time.time() if now is None else now
     return column(conn, _GHOSTS, (moment - GHOST_AFTER_S,))
+
+
+def ghost_step(
+    conn: apsw.Connection, ids: list[str], forget: Forget, now: float | None = None, **bounds: int
+) -> Step:
+    """``delete_step`` for ghosts, each looked at again first: one that came to life since is dropped."""
+    still = set(ghosts(conn, now))
+    page = [session_id for session_id in ids[:STEP_SESSIONS] if session_id in still]
+    step = delete_step(conn, page, forget, **bounds)
+    return Step(step.deleted, step.remaining + ids[STEP_SESSIONS:], step.messages)
 
 
 def auto_prune_due(conn: apsw.Connection, min_interval_hours: float, now: float | None = None) -> bool:

@@ -17,12 +17,12 @@ _NO_NAMES = frozenset({"", ".", ".."})
 
 _LONGER = """\
 SELECT DISTINCT s.id FROM json_each(?) e
-JOIN sessions s ON s.id > e.value || '_' AND s.id < e.value || '`'
+JOIN sessions s ON s.id >= e.value || '_' AND s.id < e.value || '`'
 """  # the backquote is the character after the underscore
 
 
 def longer_ids(conn: apsw.Connection, ids: Iterable[str]) -> set[str]:
-    """The sessions whose id is one of ``ids``, an underscore and more: for ``kept`` of ``remove_files``."""
+    """The sessions whose id is one of ``ids``, an underscore and anything: for ``kept`` of ``remove_files``."""
     return set(column(conn, _LONGER, (json_list(ids),)))
 
 

@@ -49,7 +49,8 @@ GROUP BY model ORDER BY total_cost DESC, total_input DESC, model
 """  # noqa: S608 -- constant SQL
 
 _BY_SOURCE = f"""\
-SELECT source, {_TOTALS} FROM sessions GROUP BY source ORDER BY session_count DESC, source
+SELECT source, {_TOTALS}, CAST(TOTAL(message_count) AS INTEGER) AS total_messages
+FROM sessions GROUP BY source ORDER BY session_count DESC, source
 """  # noqa: S608 -- constant SQL
 
 
@@ -124,7 +125,7 @@ def by_model(conn: apsw.Connection) -> list[dict[str, Any]]:
 def by_source(conn: apsw.Connection) -> list[dict[str, Any]]:
     """The same totals by source, most sessions first.
 
-    Rows of ``source, session_count, total_input, total_output, total_cost``.
+    Rows of ``source, session_count, total_input, total_output, total_cost, total_messages``.
     """
     return dicts(conn, _BY_SOURCE)
 
