@@ -1,0 +1,57 @@
+"""The twins of a kernel side by side, and what makes two results the same.
+
+``both(name)`` gives the modules to test, compiled first. A compiled twin that
+is missing fails the run, so that nobody tests the pure one twice unawares;
+``HERMES_STATE_NO_EXTENSIONS=1`` asks for the pure one alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from hermes_state._fastpath._mode import NO_EXTENSIONS
+
+
+def both(name: str) -> list[ModuleType]:
+    """Return ``[compiled, pure]`` of the kernel ``name``, or ``[pure]`` where extensions are off."""
+    pure = import_module(f"hermes_state._fastpath._{name}_py")
+    if NO_EXTENSIONS:
+        return [pure]
+    return [import_module(f"hermes_state._fastpath._{name}_c"), pure]
+
+
+def shape(value: Any) -> Any:
+    """Return ``value`` with every type spelled out, so that ``==`` tells 1 from True and NaN equals NaN."""
+    kind = type(value)
+    if kind in (list, tuple):
+        return kind, [shape(item) for item in value]
+    if kind is dict:
+        return kind, [(shape(key), shape(item)) for key, item in value.items()]
+    if kind is float:
+        return kind, "nan" if math.isnan(value) else value.hex()
+    return kind, value
+
+
+def outcome(function: Callable[..., Any], *args: Any) -> Any:
+    """Return what a call gives: the shape of its value, or the kind and message of its exception."""
+    try:
+        return "value", shape(function(*args))
+    except Exception as error:
+        return "raised", type(error), str(error)
+
+
+def same(name: str, function: str, *args: Any) -> Any:
+    """Assert that the twins of kernel ``name`` do alike with ``args``; return the outcome."""
+    return same_fresh(name, function, lambda: args)
+
+
+def same_fresh(name: str, function: str, make: Callable[[], tuple[Any, ...]]) -> Any:
+    """The same for arguments that a call may change: each twin gets its own from ``make()``."""
+    first, *others = [outcome(getattr(module, function), *make()) for module in both(name)]
+    for other in others:
+        assert first == other
+    return first
