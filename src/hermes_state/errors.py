@@ -169,7 +169,9 @@ def translate(
         kind = StoreClosedError
     elif extended == apsw.SQLITE_CONSTRAINT_FOREIGNKEY:
         kind = UnknownSessionError
-    elif isinstance(error, apsw.SQLError) and words.startswith(("no such table", "no such column", "no such module")):
+    elif isinstance(error, apsw.SQLError) and words.startswith(
+        ("no such table", "no such column", "no such module")
+    ):
         kind = StoreSchemaError
     else:
         kind = _BY_CODE.get((code or 0) & 0xFF, StoreOperationalError)

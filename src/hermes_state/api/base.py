@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import apsw
 
 from hermes_state import errors
-from hermes_state.engine import paths, registry, wal
+from hermes_state.engine import memory, paths, registry, wal
 from hermes_state.engine.core import Engine, Options
 from hermes_state.engine.face import Face
 
@@ -43,7 +43,8 @@ class Handle:
         """Open the store, bringing an older file up to date.
 
         Args:
-            db_path: the file; None for ``DEFAULT_DB_PATH`` or ``<hermes home>/state.db``.
+            db_path: the file; None for ``DEFAULT_DB_PATH`` or ``<hermes home>/state.db``;
+                ``":memory:"`` for a store that is gone when the handle is closed.
             indexing: ``"background"`` (the default: an append commits the message, a worker
                 indexes it, every search still sees it) or ``"inline"``.
             trigram: which rows a new file puts into the trigram index: ``"all"`` (the default,
@@ -62,7 +63,8 @@ class Handle:
         try:
             self.db_path = paths.database_path(db_path)
             options = Options.given(indexing, trigram, durability, patience)
-            self._engine: Engine = registry.acquire(self.db_path, options)
+            self._memory = memory.private_file() if str(self.db_path) == memory.NAME else None
+            self._engine: Engine = registry.acquire(self._memory or self.db_path, options)
         except BaseException as error:
             wal._set_last_init_error(f"{type(error).__name__}: {error}")
             raise
@@ -80,6 +82,8 @@ class Handle:
         self._closed = True
         if self._finalizer.detach() is not None:
             registry.release(self._engine)
+            if self._memory is not None:
+                memory.remove(self._memory)
 
     def __enter__(self) -> Any:
         return self

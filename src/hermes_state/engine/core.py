@@ -139,6 +139,10 @@ class Engine:
         self._writer = Writer(conn, self.path, self._apply)
         self._upgrading = False
         try:
+            if conn.readonly("main"):
+                raise errors.make(
+                    errors.StoreReadOnlyError, "attempt to write a readonly database", self.path, "open"
+                )
             self._prepare_schema(conn)
         except errors.StoreReadOnlyError as error:
             # Reading works on; each write says why it cannot.

@@ -24,17 +24,32 @@ WAL_KEEP_BYTES = 16 * 1024 * 1024
 SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL"}
 
 
+_ANCHOR_ERRORS = {
+    "file is not a database": errors.NotADatabaseError,
+    "database disk image is malformed": errors.StoreCorruptError,
+    "unable to open database file": errors.StoreCannotOpenError,
+    "attempt to write a readonly database": errors.StoreReadOnlyError,
+}
+"""What the stdlib's SQLite says of a file, and our error for it. A refusal of WAL is raised as it comes."""
+
+
 def make_private(path: Path) -> None:
     """Make the folder (0700) and the empty file (0600) where they are missing, and close up a looser file.
 
     The file is never opened when it exists: closing such a descriptor would
     drop every POSIX lock that this process holds on it.
+
+    Raises:
+        errors.StoreCannotOpenError: the folder or the file cannot be made.
     """
-    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE))
     except FileExistsError:
         tighten(path)
+    except OSError as error:
+        words = f"unable to open database file: {error.strerror}"
+        raise errors.make(errors.StoreCannotOpenError, words, path, "open") from error
 
 
 def tighten(path: Path) -> None:
@@ -63,14 +78,30 @@ def open_anchor(path: Path) -> tuple[Any, str]:
     ``hermes_state.sqlite3`` so that a program that replaces that name sees it.
     """
     stdlib: Any = getattr(sys.modules.get("hermes_state"), "sqlite3", sqlite3)
-    anchor = stdlib.connect(str(path), timeout=1.0, isolation_level=None, check_same_thread=False)
     try:
-        mode = wal.apply_wal_with_fallback(anchor, db_label=path.name)
-        anchor.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-    except BaseException:
-        anchor.close()
-        raise
+        anchor = stdlib.connect(str(path), timeout=1.0, isolation_level=None, check_same_thread=False)
+        try:
+            mode = _journal_mode(anchor, path)
+            anchor.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+        except BaseException:
+            anchor.close()
+            raise
+    except sqlite3.DatabaseError as error:
+        kind = next((kind for words, kind in _ANCHOR_ERRORS.items() if words in str(error)), None)
+        if kind is None:
+            raise
+        raise errors.make(kind, str(error), path, "open") from error
     return anchor, mode
+
+
+def _journal_mode(anchor: Any, path: Path) -> str:
+    """WAL or DELETE as it could be set; what the file has where it cannot be written."""
+    try:
+        return wal.apply_wal_with_fallback(anchor, db_label=path.name)
+    except sqlite3.OperationalError as error:
+        if "readonly database" not in str(error):
+            raise
+        return str(anchor.execute("PRAGMA journal_mode").fetchone()[0]).lower()
 
 
 def connect(path: Path, *, readonly: bool = False) -> apsw.Connection:
