@@ -24,7 +24,7 @@ WAL_KEEP_BYTES = 16 * 1024 * 1024
 SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL"}
 
 
-_ANCHOR_ERRORS = {
+_ANCHOR_ERRORS: dict[str, type[errors.HermesStateError]] = {
     "file is not a database": errors.NotADatabaseError,
     "database disk image is malformed": errors.StoreCorruptError,
     "unable to open database file": errors.StoreCannotOpenError,
