@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import apsw
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from store_helpers import NOW, add_chain, add_message, add_session, connect
 
 from hermes_state.store import listing
@@ -200,6 +203,45 @@ def test_a_branch_that_was_compressed_is_shown_under_its_tip(conn: apsw.Connecti
     }
 
 
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_a_page_from_the_newest_sessions_is_the_page_from_all(data: st.DataObject) -> None:
+    """Random parents, ends, times and messages: both ways to a page by activity agree."""
+    connection = connect()
+    names = [f"s{number}" for number in range(data.draw(st.integers(0, 14)))]
+    times = st.integers(0, 6)
+    for name in names:
+        reason = data.draw(st.sampled_from(["compression", "compression", "branched", "x", None]))
+        add_session(
+            connection, name, data.draw(times), end_reason=reason,
+            ended_at=data.draw(times) if reason else None, source=data.draw(st.sampled_from("ab")),
+        )  # fmt: skip
+        for _ in range(data.draw(st.integers(0, 2))):
+            add_message(connection, name, timestamp=data.draw(times))
+    for name in names:
+        parent = data.draw(st.sampled_from([None, None, *names]))
+        connection.execute("UPDATE sessions SET parent_session_id = ? WHERE id = ?", (parent, name))
+    source = data.draw(st.sampled_from([None, "a"]))
+    limit, offset = data.draw(st.integers(0, 8)), data.draw(st.integers(0, 4))
+    filters = (False, source, "[]")
+    every = listing._page_by_activity(connection, filters, limit, offset)
+    with mock.patch.object(listing, "_SPARE", data.draw(st.sampled_from([0, 20]))):
+        newest = listing._newest_page(connection, filters, limit, offset)
+    connection.close()
+    if newest is None:
+        return
+    assert newest[0] == every[0]
+    assert newest[1] == {root: tip for root, tip in every[1].items() if root in newest[0]}
+
+
+def test_a_rare_source_is_listed_beyond_the_newest_sessions(conn: apsw.Connection) -> None:
+    for number in range(100):
+        add_session(conn, f"s{number:03}", NOW + number)
+    add_session(conn, "rare", NOW - 1, source="mail")
+    assert listing._newest_page(conn, (False, "mail", "[]"), 5, 0) is None
+    assert ids(listing.rich(conn, "mail", limit=5, order_by_last_active=True)) == ["rare"]
+
+
 def test_search_sessions_is_by_activity_then_start_then_id_children_too(conn: apsw.Connection) -> None:
     add_session(conn, "a", NOW)
     add_session(conn, "b", NOW, parent_session_id="a")
@@ -245,6 +287,7 @@ def test_lists_read_activity_and_previews_from_indexes(conn: apsw.Connection) ->
     assert "idx_sessions_started" in by_start[0]
     for sql, params in (
         (listing._BY_ACTIVITY, (False, None, "[]", 20, 0, "[]")),
+        (listing._NEWEST, (60,)),
         (listing._SEARCH, (None, 20, 0)),
         (listing._ROWS, ("[]",)),
     ):

@@ -56,9 +56,15 @@ WITH RECURSIVE chain(root, id, came_from) AS (
 SELECT root, id, came_from FROM chain WHERE id IS NOT NULL AND came_from IS NOT NULL
 """  # noqa: S608 -- constant SQL
 
-_CONTINUATIONS = f"""\
-SELECT p.id, {_CONTINUATION} FROM json_each(?) e JOIN sessions p ON p.id = e.value
-WHERE p.end_reason = 'compression'
+_ROOTS = f"""\
+WITH RECURSIVE up(tip, id, below) AS (
+    SELECT e.value, e.value, NULL FROM json_each(?) e
+    UNION
+    SELECT u.tip, p.id, u.id
+    FROM up u JOIN sessions c ON c.id = u.id JOIN sessions p ON p.id = c.parent_session_id
+    WHERE p.end_reason = 'compression' AND c.id = {_CONTINUATION}
+)
+SELECT tip, id, below FROM up WHERE below IS NOT NULL
 """  # noqa: S608 -- constant SQL
 
 _ANCESTORS = """\
@@ -118,16 +124,22 @@ def compression_tips(conn: apsw.Connection, ids: Iterable[str]) -> dict[str, str
     return {root: tip for root, tip in tips.items() if tip != root}
 
 
+def compression_roots(conn: apsw.Connection, ids: Iterable[str]) -> dict[str, str]:
+    """Id -> the root of its compression chain, in one statement; ids that continue nothing are left out."""
+    above: dict[str, dict[str, str]] = {}
+    for tip, parent, below in rows(conn, _ROOTS, (json_list(ids),))[1]:
+        above.setdefault(tip, {})[below] = parent
+    roots = {tip: _walk(tip, links)[-1] for tip, links in above.items()}
+    return {tip: root for tip, root in roots.items() if root != tip}
+
+
 def compression_chain(conn: apsw.Connection, session_id: str) -> list[str]:
     """Every session of the compression chain that ``session_id`` is a link of, root first.
 
     A session outside any chain, known or not, is a chain of one.
     """
     key = required_text(session_id, "session_id")
-    parents = _parents(conn, key)
-    continued_by: dict[str | None, str | None] = dict(rows(conn, _CONTINUATIONS, (json_list(parents),))[1])
-    upwards = {child: parent for child, parent in parents.items() if continued_by.get(parent) == child}
-    root = _walk(key, upwards)[-1]
+    root = compression_roots(conn, [key]).get(key, key)
     links = {came_from: found for _, found, came_from in rows(conn, _CHAINS, (json_list([root]),))[1]}
     return _walk(root, links)
 

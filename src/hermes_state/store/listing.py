@@ -13,8 +13,11 @@ import apsw
 
 from hermes_state.store import lineage
 from hermes_state.store.preview import previews
-from hermes_state.store.rows import column, dicts
+from hermes_state.store.rows import Params, column, dicts, rows
 from hermes_state.store.values import bound, json_list, json_pairs, text
+
+MAX_NEWEST = 1000
+"""Conversations that a page by activity may look at before it is taken from the whole list instead."""
 
 TIP_COLUMNS = (
     "id", "ended_at", "end_reason", "message_count", "tool_call_count",
@@ -55,6 +58,22 @@ ORDER BY COALESCE((SELECT MAX(m.timestamp) FROM messages m WHERE m.session_id = 
 LIMIT ?4 OFFSET ?5
 """  # noqa: S608 -- constant SQL
 
+# The ?1 sessions of newest activity, and all others of the same activity as the last of them.
+_NEWEST = f"""\
+WITH active(id, at) AS MATERIALIZED (SELECT s.id, {LAST_ACTIVE} FROM sessions s)
+SELECT id FROM active
+WHERE at >= COALESCE((SELECT at FROM active ORDER BY at DESC LIMIT 1 OFFSET ?1 - 1),
+                     (SELECT MIN(at) FROM active))
+"""  # noqa: S608 -- constant SQL
+
+_SHOWN = f"""\
+SELECT s.id, json_extract(e.value, '$[1]') AS tip FROM json_each(?4) e
+JOIN sessions s ON s.id = json_extract(e.value, '$[0]')
+WHERE {_VISIBLE}
+ORDER BY (SELECT {LAST_ACTIVE.replace("s.", "t.")} FROM sessions t WHERE t.id = tip) DESC,
+         s.started_at DESC, s.id DESC
+"""  # noqa: S608 -- constant SQL
+
 _ROWS = f"""\
 SELECT s.*, {LAST_ACTIVE} AS last_active FROM json_each(?) e JOIN sessions s ON s.id = e.value
 """  # noqa: S608 -- constant SQL
@@ -68,6 +87,9 @@ WITH page AS MATERIALIZED (
 SELECT s.*, page.last_active FROM page JOIN sessions s ON s.id = page.id
 ORDER BY page.last_active DESC, page.started_at DESC, page.id DESC
 """  # noqa: S608 -- constant SQL
+
+_SPARE = 20
+"""Sessions looked at beyond twice the page, for those that are no tips of listed conversations."""
 
 
 def rich(
@@ -99,8 +121,7 @@ def rich(
     page = (bound(limit), max(0, bound(offset)))
     project = project_compression_tips and not include_children
     if order_by_last_active:
-        tips = lineage.compression_tips(conn, column(conn, _COMPRESSED, filters))
-        ids = column(conn, _BY_ACTIVITY, (*filters, *page, json_pairs(tips)))
+        ids, tips = _newest_page(conn, filters, *page) or _page_by_activity(conn, filters, *page)
     else:
         ids = column(conn, _BY_START, (*filters, *page))
         tips = lineage.compression_tips(conn, ids) if project else {}
@@ -128,6 +149,37 @@ def with_preview(conn: apsw.Connection, found: list[dict[str, Any]]) -> list[dic
     for row in found:
         row["preview"] = shown.get(row["id"], "")
     return found
+
+
+def _page_by_activity(
+    conn: apsw.Connection, filters: Params, limit: int, offset: int
+) -> tuple[list[str], dict[str, str]]:
+    """The ids of a page by activity, and the tips of the compressed ones: from all that may be listed."""
+    tips = lineage.compression_tips(conn, column(conn, _COMPRESSED, filters))
+    return column(conn, _BY_ACTIVITY, (*filters, limit, offset, json_pairs(tips.items()))), tips
+
+
+def _newest_page(
+    conn: apsw.Connection, filters: Params, limit: int, offset: int
+) -> tuple[list[str], dict[str, str]] | None:
+    """The same page from the sessions of newest activity alone, or None if they do not fill it.
+
+    A conversation's activity is that of its tip, so going up from the newest tips
+    gives the newest conversations, and the chains of all others need not be walked.
+    """
+    if limit < 0 or filters[0] or offset + limit > MAX_NEWEST:
+        return None
+    wanted = 2 * (offset + limit) + _SPARE
+    newest = column(conn, _NEWEST, (wanted,))
+    continued = lineage.compression_tips(conn, newest)
+    tips = [session_id for session_id in newest if session_id not in continued]
+    roots = lineage.compression_roots(conn, tips)
+    pairs = json_pairs([(roots.get(tip, tip), tip) for tip in tips])
+    found = rows(conn, _SHOWN, (*filters, pairs))[1]
+    if len(found) < offset + limit and len(newest) >= wanted:
+        return None
+    page: dict[str, str] = dict(found[offset : offset + limit])
+    return list(page), {root: tip for root, tip in page.items() if root != tip}
 
 
 def _shown(conn: apsw.Connection, ids: list[str], tips: dict[str, str]) -> list[dict[str, Any]]:

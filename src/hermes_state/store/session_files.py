@@ -22,7 +22,7 @@ JOIN sessions s ON s.id >= e.value || '_' AND s.id < e.value || '`'
 
 
 def longer_ids(conn: apsw.Connection, ids: Iterable[str]) -> set[str]:
-    """The sessions whose id is one of ``ids``, an underscore and anything: for ``kept`` of ``remove_files``."""
+    """The sessions whose id begins with one of ``ids`` and an underscore: ``kept`` of ``remove_files``."""
     return set(column(conn, _LONGER, (json_list(ids),)))
 
 

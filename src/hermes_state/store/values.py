@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -88,9 +88,9 @@ def json_list(values: Iterable[Any]) -> str:
     return json.dumps([clean(v) if isinstance(v, str) else v for v in values if isinstance(v, str | int)])
 
 
-def json_pairs(values: Mapping[str, str]) -> str:
-    """The items of ``values`` as one JSON array of two-element arrays."""
-    return json.dumps([[key, value] for key, value in values.items()])
+def json_pairs(pairs: Iterable[tuple[str, str]]) -> str:
+    """``pairs`` as one JSON array of two-element arrays."""
+    return json.dumps(list(pairs))
 
 
 def has_table(conn: apsw.Connection, name: str) -> bool:
