@@ -8,10 +8,12 @@ the machine can, and its pure twin serves where it cannot.
 
 import os
 import platform
+from pathlib import Path
 
 from setuptools import setup
 
 KERNELS = "src/_fastpath"
+ROOMS = ("api", "cli", "engine", "schema", "search", "store", "transfer")
 NO = os.environ.get("HERMES_STATE_NO_EXTENSIONS", "") not in ("", "0")
 REQUIRE = os.environ.get("HERMES_STATE_REQUIRE_EXTENSIONS", "") not in ("", "0")
 TRACE = os.environ.get("HERMES_STATE_BUILD_TRACE", "") not in ("", "0")
@@ -43,7 +45,7 @@ def extensions() -> list:
             raise
         return []
     compile_args, link_args = flags()
-    names = sorted(name[:-4] for name in os.listdir(KERNELS) if name.endswith("_c.pyx"))
+    names = sorted(path.stem for path in Path(KERNELS).glob("*_c.pyx"))
     modules = [
         Extension(
             f"hermes_state._fastpath.{name}",
@@ -67,10 +69,11 @@ setup(
     packages=[
         "hermes_state",
         "hermes_state._fastpath",
-        *(f"hermes_state.{room}" for room in ("api", "cli", "engine", "schema", "search", "store", "transfer")),
+        *(f"hermes_state.{room}" for room in ROOMS),
     ],
     package_data={
         "hermes_state": ["py.typed"],
+        "hermes_state.cli": ["sample/*.jsonl"],
         "hermes_state._fastpath": ["*.pyx", "*.pxd"],
     },
     ext_modules=extensions(),
