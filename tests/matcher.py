@@ -7,6 +7,7 @@ the real unicode61 and trigram tokenizers, through APSW.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import unicodedata
@@ -19,8 +20,8 @@ _CONN = apsw.Connection(":memory:")
 _UNICODE61 = _CONN.fts5_tokenizer("unicode61", [])
 _TRIGRAM = _CONN.fts5_tokenizer("trigram", [])
 _NAMES = re.compile(
-    r"CJK (UNIFIED|COMPATIBILITY) IDEOGRAPH|HIRAGANA|KATAKANA|HANGUL|BOPOMOFO|THAI CHAR|THAI DIGIT|LAO |KHMER |MYANMAR"
-    r"|TIBETAN (LETTER|SUBJOINED|VOWEL|DIGIT)|IDEOGRAPHIC (ITERATION|NUMBER|CLOSING)|VERTICAL KANA|PROLONGED"
+    r"CJK (UNIFIED|COMPATIBILITY) IDEOGRAPH|HIRAGANA|KATAKANA|HANGUL|BOPOMOFO|THAI CHAR|THAI DIGIT|LAO |KHMER"
+    r"|MYANMAR|TIBETAN (LETTER|SUBJOINED|VOWEL|DIGIT)|IDEOGRAPHIC (ITERATION|NUMBER|CLOSING)|VERTICAL KANA|PROLONGED"
 )
 _SENTENCE = set(",;!?…、。，；！？：｡､")
 
@@ -73,10 +74,8 @@ def searchable(content: str | None, tool_name: str | None, tool_calls: str | Non
     """The text of a row: text parts of structured content, tool calls without ``\\u`` escapes."""
     body = content or ""
     if body.startswith("\x00json:"):
-        try:
+        with contextlib.suppress(ValueError):  # broken JSON is searched as it stands
             body = "\n".join(_parts(json.loads(body[6:])))
-        except ValueError:
-            pass
     calls = tool_calls or ""
     if "\\u" in calls:
         calls = re.sub(r"(?<!\\)\\+u([0-9a-f]{4})", lambda m: chr(int(m[1], 16)), calls)
@@ -124,9 +123,9 @@ class Find:
 def matches(query: str, text: str) -> bool:
     """Whether a row with this searchable text is a hit of ``query``."""
     for wanted, unwanted in parse(query):
-        if wanted and all(f.within(text) for f in wanted):
-            if not any(all(f.within(text) for f in operand) for operand in unwanted):
-                return True
+        unwelcome = any(all(f.within(text) for f in operand) for operand in unwanted)
+        if wanted and all(f.within(text) for f in wanted) and not unwelcome:
+            return True
     return False
 
 

@@ -118,7 +118,7 @@ def _readable(text: str | None) -> str:
     """The part of the query that is read, as encodable text without NUL."""
     if text is None:
         return ""
-    if not isinstance(text, str):
+    if not issubclass(type(text), str):
         raise TypeError(f"query must be a str, not {type(text).__name__}")
     head = str.__getitem__(text, slice(None, MAX_QUERY_CHARS))
     if not head.isascii() and _SURROGATE.search(head):

@@ -26,7 +26,8 @@ _PLACEHOLDER = " \ue000 "
 
 
 def _check(text: object) -> None:
-    if not isinstance(text, str):
+    # Not isinstance: an object may claim any class, and only a real str has characters to look at.
+    if not issubclass(type(text), str):
         raise TypeError(f"text must be str, not {type(text).__name__}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from .scripts import has_unspaced
 
@@ -48,15 +48,13 @@ def is_plain(content: object, tool_name: object, tool_calls: object) -> bool:
     for column in (content, tool_name, tool_calls):
         if column is None:
             continue
-        if not isinstance(column, str) or "\x00" in column:
+        if not _is_str(column) or "\x00" in column:
             return False
         size += str.__len__(column)
-    calls = tool_calls if isinstance(tool_calls, str) else ""
+    calls = _column(tool_calls)
     if size > MAX_INDEXED_CHARS or "\\u" in calls:
         return False
-    if calls:
-        return not has_unspaced(calls[-2:])
-    return not isinstance(tool_name, str) or not has_unspaced(tool_name[-1:])
+    return not (has_unspaced(calls[-2:]) if calls else has_unspaced(_column(tool_name)[-1:]))
 
 
 def parts(value: Any) -> list[str]:
@@ -70,31 +68,37 @@ def parts(value: Any) -> list[str]:
     waiting = [value]
     while waiting:
         item = waiting.pop()
-        if isinstance(item, str):
+        if _is_str(item):
             if item and not (item.startswith("data:") and ";base64," in item[:_URI_HEAD]):
                 out.append(item)
-        elif isinstance(item, list):
+        elif issubclass(type(item), list):
             waiting.extend(reversed(item))
-        elif isinstance(item, dict):
+        elif issubclass(type(item), dict):
             waiting.append(item.get("content"))
             own = item.get("text")
-            waiting.append(own.get("value") if isinstance(own, dict) else own)
+            waiting.append(own.get("value") if issubclass(type(own), dict) else own)
     return out
 
 
-def _column(value: object) -> str:
+def _is_str(value: object) -> TypeGuard[str]:
+    """Whether ``value`` is text; an object that only claims to be a str is not."""
+    return issubclass(type(value), str)
+
+
+def _column(value: Any) -> str:
     """A stored column as text: NULL is empty, a BLOB is read as UTF-8."""
-    if isinstance(value, str):
+    kind = type(value)
+    if issubclass(kind, str):
         return str.__getitem__(value, slice(None))
     if value is None:
         return ""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if isinstance(value, int):
+    if issubclass(kind, bytes):
+        return bytes.decode(value, "utf-8", "replace")
+    if issubclass(kind, int):
         return int.__repr__(value)
-    if isinstance(value, float):
+    if issubclass(kind, float):
         return float.__repr__(value)
-    raise TypeError(f"a stored column is None, str, bytes, int or float, not {type(value).__name__}")
+    raise TypeError(f"a stored column is None, str, bytes, int or float, not {kind.__name__}")
 
 
 def _structured(body: str) -> str:

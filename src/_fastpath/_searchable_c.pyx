@@ -1,0 +1,171 @@
+"""Compiled twin of the searchable kernel."""
+
+include "_scripts_class.pxd"
+
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+
+from hermes_state._fastpath._searchable_py import MAX_INDEXED_CHARS, _structured
+
+cdef extern from "Python.h":
+    str PyUnicode_FromKindAndData(int kind, const void* data, Py_ssize_t size)
+    bint PyUnicode_Tailmatch(object text, object part, Py_ssize_t start, Py_ssize_t end, int direction) except -1
+
+cdef Py_ssize_t CAP = MAX_INDEXED_CHARS
+cdef str MARKER = "\x00json:"
+cdef str ESCAPE = "\\u"
+cdef Py_ssize_t URI_HEAD = 200
+
+
+cdef inline bint _has(str text, Py_UCS4 char) noexcept:
+    return PyUnicode_FindChar(text, char, 0, PyUnicode_GET_LENGTH(text), 1) >= 0
+
+
+cdef inline bint _open_end(str text, Py_ssize_t last) noexcept:
+    """Whether an unspaced letter stands among the ``last`` characters of ``text``."""
+    cdef Py_ssize_t i, size = PyUnicode_GET_LENGTH(text)
+    cdef int kind = PyUnicode_KIND(text)
+    cdef void* data = PyUnicode_DATA(text)
+    for i in range(max(0, size - last), size):
+        if CLASS[PyUnicode_READ(kind, data, i)] & UNSPACED:
+            return True
+    return False
+
+
+cdef str _column(object value):
+    if PyUnicode_CheckExact(value):
+        return <str>value
+    if isinstance(value, str):
+        return PyUnicode_Substring(value, 0, PyUnicode_GET_LENGTH(value))
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        return bytes.decode(value, "utf-8", "replace")
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, float):
+        return float.__repr__(value)
+    raise TypeError(f"a stored column is None, str, bytes, int or float, not {type(value).__name__}")
+
+
+cdef inline int _hex(uint32_t char) noexcept nogil:
+    if 48 <= char <= 57:
+        return char - 48
+    char |= 32
+    return char - 87 if 97 <= char <= 102 else -1
+
+
+cdef Py_ssize_t _escape_at(int kind, void* data, Py_ssize_t size, Py_ssize_t at, uint32_t* code) noexcept:
+    """Read backslashes, u and four hexadecimal digits at ``at``; where they end, or -1."""
+    cdef Py_ssize_t i = at
+    cdef int digit
+    while i < size and PyUnicode_READ(kind, data, i) == 92:
+        i += 1
+    if i == at or i + 5 > size or PyUnicode_READ(kind, data, i) != 117:
+        return -1
+    code[0] = 0
+    for i in range(i + 1, i + 5):
+        digit = _hex(PyUnicode_READ(kind, data, i))
+        if digit < 0:
+            return -1
+        code[0] = code[0] * 16 + digit
+    return i + 1
+
+
+cdef str _unescaped(str text):
+    """Escapes as characters; what stays escaped: see ``_unescaped`` of the pure twin."""
+    cdef Py_ssize_t size = PyUnicode_GET_LENGTH(text), at = 0, done = 0, end, second
+    cdef int kind = PyUnicode_KIND(text)
+    cdef void* data = PyUnicode_DATA(text)
+    cdef uint32_t code = 0, low = 0
+    cdef uint32_t* out = <uint32_t*>PyMem_Malloc(size * sizeof(uint32_t))
+    if out == NULL:
+        raise MemoryError
+    try:
+        while at < size:
+            end = -1
+            if PyUnicode_READ(kind, data, at) == 92:
+                end = _escape_at(kind, data, size, at, &code)
+                if end < 0:  # the whole run of backslashes stays; an escape begins with a run only
+                    while at < size and PyUnicode_READ(kind, data, at) == 92:
+                        out[done] = 92
+                        done += 1
+                        at += 1
+                    continue
+            if end < 0:
+                out[done] = PyUnicode_READ(kind, data, at)
+                done += 1
+                at += 1
+                continue
+            if 0xD800 <= code <= 0xDBFF:
+                second = _escape_at(kind, data, size, end, &low)
+                if second > 0 and 0xDC00 <= low <= 0xDFFF:
+                    out[done] = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)
+                    done += 1
+                    at = second
+                    continue
+            if code < 0x20 or code == 0x22 or code == 0x5C or code == 0x7F or 0xD800 <= code <= 0xDFFF:
+                while at < end:
+                    out[done] = PyUnicode_READ(kind, data, at)
+                    done += 1
+                    at += 1
+                continue
+            out[done] = code
+            done += 1
+            at = end
+        return PyUnicode_FromKindAndData(4, out, done)
+    finally:
+        PyMem_Free(out)
+
+
+def text(content, tool_name, tool_calls):
+    """See the pure twin."""
+    cdef str body = _column(content), name = _column(tool_name), calls = _column(tool_calls)
+    cdef str joined
+    if PyUnicode_Tailmatch(body, MARKER, 0, len(MARKER), -1):
+        body = _structured(body)
+    if ESCAPE in calls:
+        calls = _unescaped(calls)
+    joined = f"{body} {name} {calls}"
+    if PyUnicode_GET_LENGTH(joined) > CAP:
+        joined = PyUnicode_Substring(joined, 0, CAP)
+    if _has(joined, 0):
+        joined = joined.replace("\x00", " ")
+    if has_surrogate(joined):
+        joined = joined.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return joined + "  " if _open_end(joined, 2) else joined
+
+
+def is_plain(content, tool_name, tool_calls):
+    """See the pure twin."""
+    cdef Py_ssize_t size = 2
+    for column in (content, tool_name, tool_calls):
+        if column is None:
+            continue
+        if not isinstance(column, str) or _has(<str?>_column(column), 0):
+            return False
+        size += PyUnicode_GET_LENGTH(column)
+    if size > CAP:
+        return False
+    cdef str calls = _column(tool_calls)
+    if ESCAPE in calls:
+        return False
+    if calls:
+        return not _open_end(calls, 2)
+    return not _open_end(_column(tool_name), 1)
+
+
+def parts(value):
+    """See the pure twin."""
+    cdef list out = [], waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            if item and not (item.startswith("data:") and ";base64," in item[:URI_HEAD]):
+                out.append(item)
+        elif isinstance(item, list):
+            waiting.extend(reversed(item))
+        elif isinstance(item, dict):
+            waiting.append(item.get("content"))
+            own = item.get("text")
+            waiting.append(own.get("value") if isinstance(own, dict) else own)
+    return out
