@@ -8,8 +8,8 @@ the pure twin.
 """
 
 from _unicode cimport (
-    PyUnicode_CheckExact, PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_IS_ASCII, PyUnicode_KIND,
-    PyUnicode_READ, is_clean,
+    Py_UCS2, PyUnicode_CheckExact, PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_IS_ASCII, PyUnicode_KIND,
+    is_clean,
 )
 from cpython.dict cimport PyDict_CheckExact, PyDict_Next
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
@@ -38,9 +38,17 @@ cdef extern from "Python.h":
 cdef int DEEPEST = _MAX_DEPTH
 
 cdef enum:
-    FIRST = 1024  # bytes on the stack before the heap is asked
+    FIRST = 4096  # bytes on the stack before the heap is asked
+    CHUNK = 64  # characters for which room is reserved at once
+    LONGEST = 6  # bytes that one character may become
     WRITTEN = 0
     LEFT_TO_PURE = 1
+
+
+ctypedef fused character:
+    unsigned char
+    Py_UCS2
+    uint32_t
 
 
 cdef struct Buffer:
@@ -50,11 +58,12 @@ cdef struct Buffer:
     char* first  # where the buffer begins, on the stack; never freed
 
 
-cdef int reserve(Buffer* out, Py_ssize_t more) except -1:
-    cdef Py_ssize_t wanted = out.used + more
+cdef inline int reserve(Buffer* out, Py_ssize_t more) except -1:
+    return 0 if more <= out.room - out.used else grow(out, out.used + more)
+
+
+cdef int grow(Buffer* out, Py_ssize_t wanted) except -1:
     cdef char* data
-    if wanted <= out.room:
-        return 0
     wanted += wanted >> 1
     if out.data == out.first:
         data = <char*>PyMem_Malloc(wanted)
@@ -69,7 +78,7 @@ cdef int reserve(Buffer* out, Py_ssize_t more) except -1:
     return 0
 
 
-cdef int put(Buffer* out, const char* text, Py_ssize_t size) except -1:
+cdef inline int put(Buffer* out, const char* text, Py_ssize_t size) except -1:
     reserve(out, size)
     memcpy(out.data + out.used, text, size)
     out.used += size
@@ -143,20 +152,24 @@ cdef inline bint has_special(const char* text) noexcept:
 
 
 cdef int put_ascii(Buffer* out, const char* text, Py_ssize_t length) except -1:
-    cdef Py_ssize_t start = 0, i = 0, end
+    cdef Py_ssize_t i = 0, end
+    cdef unsigned char unit
     while i < length:
-        if i + 8 <= length and not has_special(text + i):
-            i += 8
-            continue
-        end = min(i + 8, length)
+        end = min(i + CHUNK, length)
+        reserve(out, (end - i) * LONGEST)
         while i < end:
-            if is_special(<unsigned char>text[i]):
-                put(out, text + start, i - start)
-                reserve(out, 6)
-                put_special(out, <unsigned char>text[i])
-                start = i + 1
+            if i + 8 <= end and not has_special(text + i):
+                memcpy(out.data + out.used, text + i, 8)
+                out.used += 8
+                i += 8
+                continue
+            unit = <unsigned char>text[i]
             i += 1
-    put(out, text + start, length - start)
+            if is_special(unit):
+                put_special(out, unit)
+            else:
+                out.data[out.used] = unit
+                out.used += 1
     return 0
 
 
@@ -183,27 +196,30 @@ cdef inline void put_code_point(Buffer* out, uint32_t point) noexcept:
         out.used += 4
 
 
-cdef int put_wide(Buffer* out, int kind, void* data, Py_ssize_t length) except -1:
-    cdef Py_ssize_t i = 0
+cdef int put_wide(Buffer* out, const character* text, Py_ssize_t length) except -1:
+    cdef Py_ssize_t i = 0, end
     cdef uint32_t point, low
     while i < length:
-        # Six bytes are the longest form of one character; in steps, so that the rest of
-        # a long text is not reserved six times over.
-        if out.room - out.used < 6:
-            reserve(out, 6 + (length - i) * 2)
-        point = PyUnicode_READ(kind, data, i)
-        i += 1
-        if is_special(point):
-            put_special(out, point)
-        elif point & 0xFFFFF800 != 0xD800:
-            put_code_point(out, point)
-        else:
-            low = PyUnicode_READ(kind, data, i) if point < 0xDC00 and i < length else 0
-            if low & 0xFFFFFC00 == 0xDC00:
-                put_code_point(out, 0x10000 + ((point & 0x3FF) << 10) + (low & 0x3FF))
-                i += 1
+        end = min(i + CHUNK, length)
+        reserve(out, (end - i) * LONGEST)
+        while i < end:
+            point = text[i]
+            i += 1
+            if point < 0x80:
+                if is_special(point):
+                    put_special(out, point)
+                else:
+                    out.data[out.used] = <char>point
+                    out.used += 1
+            elif point >> 11 != 0x1B:
+                put_code_point(out, point)
             else:
-                put_escape(out, point)
+                low = text[i] if point < 0xDC00 and i < length else 0
+                if low >> 10 == 0x37:
+                    put_code_point(out, 0x10000 + ((point & 0x3FF) << 10) + (low & 0x3FF))
+                    i += 1
+                else:
+                    put_escape(out, point)
     return 0
 
 
@@ -214,8 +230,12 @@ cdef int put_string(Buffer* out, object text) except -1:
     put(out, '"', 1)
     if PyUnicode_IS_ASCII(text):
         put_ascii(out, <const char*>data, length)
+    elif PyUnicode_KIND(text) == 1:
+        put_wide(out, <const unsigned char*>data, length)
+    elif PyUnicode_KIND(text) == 2:
+        put_wide(out, <const Py_UCS2*>data, length)
     else:
-        put_wide(out, PyUnicode_KIND(text), data, length)
+        put_wide(out, <const uint32_t*>data, length)
     put(out, '"', 1)
     return 0
 

@@ -13,7 +13,10 @@ cdef extern from "Python.h":
 
 
 cdef inline bint has_surrogate(str text) noexcept:
-    """Whether a code unit of ``text`` cannot be UTF-8; texts of one byte a character have none."""
+    """Whether a code unit of ``text`` cannot be UTF-8: one of U+D800 to U+DFFF, whose high bits are 0x1B.
+
+    Texts of one byte a character have none.
+    """
     cdef Py_ssize_t i, length = PyUnicode_GET_LENGTH(text)
     cdef const Py_UCS2* two
     cdef const uint32_t* four
@@ -21,12 +24,12 @@ cdef inline bint has_surrogate(str text) noexcept:
     if kind == 2:
         two = <const Py_UCS2*>PyUnicode_DATA(text)
         for i in range(length):
-            if two[i] & 0xF800 == 0xD800:
+            if two[i] >> 11 == 0x1B:
                 return True
     elif kind == 4:
         four = <const uint32_t*>PyUnicode_DATA(text)
         for i in range(length):
-            if four[i] & 0xFFFFF800 == 0xD800:
+            if four[i] >> 11 == 0x1B:
                 return True
     return False
 
