@@ -11,6 +11,7 @@ from hermes_state.api.base import Handle
 from hermes_state.search import indexing
 from hermes_state.search import run as search_run
 from hermes_state.store import lineage, message_writes, messages
+from hermes_state.store.idempotency import KeyedRows
 
 Record = dict[str, Any]
 CHUNK_ROWS = 1000
@@ -55,10 +56,15 @@ class MessageCalls(Handle):
         reasoning_details: Any = None,
         codex_reasoning_items: Any = None,
         codex_message_items: Any = None,
+        *,
+        idempotency_key: str | None = None,
     ) -> int:
         """Store one message and return its id, once it is committed.
 
-        ``content`` is text, a list or dict (stored as JSON and returned as such), or None.
+        Args:
+            content: text, a list or dict (stored as JSON and returned as such), or None.
+            idempotency_key: a second append to the session with the same key stores nothing
+                and returns the first one's id.
 
         Raises:
             UnknownSessionError: there is no such session; nothing was stored.
@@ -75,15 +81,20 @@ class MessageCalls(Handle):
 
         self._check_open("append_message")
         encoder = self._content_encoder()
-        if encoder is None:
-            return self._engine.store((row(None),), "append_message")[0]
-        return self._append_inside(lambda: [row(encoder)], "append_message")[0]
+        return self._append(lambda: [row(encoder)], encoder, idempotency_key, "append_message")[0]
 
-    def append_messages(self, session_id: str, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    def append_messages(
+        self,
+        session_id: str,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        idempotency_key: str | None = None,
+    ) -> list[int]:
         """Store a batch of messages of one session, all or nothing; their ids in order.
 
         Args:
             messages: dicts with ``role`` and any of the columns, as ``get_messages`` gives them.
+            idempotency_key: as for ``append_message``, for the whole batch.
 
         Raises:
             UnknownSessionError, TypeError, ValueError, StoreBusyError: as ``append_message``.
@@ -92,24 +103,28 @@ class MessageCalls(Handle):
         encoder = self._content_encoder()
         if not messages:
             return []
-        if encoder is None:
-            rows = encode.encode_messages(session_id, messages, time.time())
-            return self._engine.store(rows, "append_messages")
-        return self._append_inside(
-            lambda: encode.encode_messages(session_id, messages, time.time(), encoder), "append_messages"
+        return self._append(
+            lambda: encode.encode_messages(session_id, messages, time.time(), encoder),
+            encoder,
+            idempotency_key,
+            "append_messages",
         )
 
-    def _append_inside(self, rows: Callable[[], Sequence[Any]], operation: str) -> list[int]:
-        """Encode and store inside one transaction: for a program's own ``_encode_content``."""
+    def _append(
+        self,
+        rows: Callable[[], Sequence[Any]],
+        encoder: Callable[[Any], Any] | None,
+        key: str | None,
+        operation: str,
+    ) -> list[int]:
+        """Encode and store; a program's own ``_encode_content`` runs inside the transaction, as in v11."""
 
-        def work(conn: Any) -> list[int]:
-            outcome = message_writes.insert_group(conn, [rows()])[0]
-            if isinstance(outcome, BaseException):
-                raise outcome
-            self._engine.index_inline(conn, outcome)
-            return outcome
+        def group() -> Sequence[Any]:
+            return rows() if key is None else KeyedRows.of(rows(), key)
 
-        return self._write(work, operation, rows=1, seconds=self._engine.message_patience)
+        if encoder is None:
+            return self._engine.store(group(), operation)
+        return self._engine.store_encoded_inside(group, operation)
 
     def replace_messages(self, session_id: str, messages: Sequence[Mapping[str, Any]]) -> None:
         """Make ``messages`` the session's whole history, all or nothing.

@@ -31,6 +31,10 @@ def _delete(conn: apsw.Connection, ids: list[str], most: int) -> retention.Step:
     return retention.delete_step(conn, ids, indexing.forget, max_messages=most)
 
 
+def _delete_ghosts(conn: apsw.Connection, ids: list[str], most: int) -> retention.Step:
+    return retention.ghost_step(conn, ids, indexing.forget, max_messages=most)
+
+
 class RetentionCalls(Handle):
     """Calls that export or delete whole sessions."""
 
@@ -122,7 +126,7 @@ class RetentionCalls(Handle):
     def prune_empty_ghost_sessions(self, sessions_dir: Folder = None) -> int:
         """Delete the sessions that a terminal opened and never used, a day old or more; how many."""
         ids = self._read(retention.ghosts, "prune_empty_ghost_sessions")
-        deleted = self._in_steps(ids, "prune_empty_ghost_sessions")
+        deleted = self._in_steps(ids, "prune_empty_ghost_sessions", _delete_ghosts)
         self._remove_files(sessions_dir, deleted)
         return len(deleted)
 

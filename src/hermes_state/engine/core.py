@@ -30,7 +30,8 @@ from hermes_state.engine.worker import Worker
 from hermes_state.engine.writer import Group, Outcome, Writer
 from hermes_state.schema import migrate
 from hermes_state.search import indexing
-from hermes_state.store import message_writes
+from hermes_state.store import idempotency, message_writes
+from hermes_state.store.idempotency import KeyedRows
 
 log = logging.getLogger("hermes_state")
 T = TypeVar("T")
@@ -344,10 +345,26 @@ class Engine:
             self._writable(operation)
             ids = self._writer.store(group, self._patience(patience.MESSAGE_PATIENCE_S), operation)
             self._worker.written(0 if self.options.indexing == "inline" else len(ids))
+            if self._worker.overloaded:
+                self._worker.helped(self._index_step(CATCH_UP_ROWS)[0])
             return ids
 
+    def store_encoded_inside(self, group: Callable[[], Group], operation: str) -> list[int]:
+        """Like ``store``, but ``group()`` makes the rows inside the transaction, which is theirs alone."""
+
+        def work(conn: apsw.Connection) -> list[int]:
+            outcome = self._apply(conn, [group()])[0]
+            if isinstance(outcome, BaseException):
+                raise outcome
+            return list(outcome)
+
+        return self.write(work, operation, rows=1, seconds=self.message_patience)
+
     def _apply(self, conn: apsw.Connection, groups: Any) -> list[Outcome]:
-        outcomes = message_writes.insert_group(conn, groups)
+        if any(isinstance(group, KeyedRows) for group in groups):
+            outcomes = idempotency.insert_group(conn, groups)
+        else:
+            outcomes = message_writes.insert_group(conn, groups)
         if self.options.indexing == "inline":
             self.index_inline(conn, [i for outcome in outcomes if isinstance(outcome, list) for i in outcome])
         return outcomes

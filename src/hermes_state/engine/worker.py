@@ -23,8 +23,12 @@ HOLD_S = 0.020
 """How long one index step should hold the write lock, seconds."""
 QUIET_S = 0.015
 """No write for this long, and the worker begins."""
-BACKLOG_ROWS = 1024
-"""Rows waiting for the index at which the worker no longer waits for quiet."""
+STEP_EVERY_WRITES = 128
+"""While writes keep coming, one index step after so many: at most one in so many waits for a step."""
+BACKLOG_ROWS = 8192
+"""Rows waiting for the index at which the worker takes every turn it gets in the line."""
+HELP_ROWS = 4 * BACKLOG_ROWS
+"""Rows waiting for the index at which those who write index as well (back-pressure)."""
 CHECKPOINT_EVERY_WRITES = 50
 CHECKPOINT_AFTER_S = 0.5
 """A write is in the main file after about this long at the latest (programs poll its time)."""
@@ -74,6 +78,7 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._backlog = 0
         self._writes = 0
+        self._since_step = 0
         self._last_write = 0.0
         self._first_unchecked: float | None = None
         self.steps = StepSize()
@@ -83,6 +88,7 @@ class Worker:
         now = time.monotonic()
         self._backlog += rows
         self._writes += 1
+        self._since_step += 1
         self._last_write = now
         if self._first_unchecked is None:
             self._first_unchecked = now
@@ -90,6 +96,15 @@ class Worker:
             self._start()
         if not self._wake.is_set():
             self._wake.set()
+
+    @property
+    def overloaded(self) -> bool:
+        """So many rows wait for the index that those who write should help."""
+        return self._backlog >= HELP_ROWS
+
+    def helped(self, rows: int) -> None:
+        """Note that somebody else indexed ``rows`` rows."""
+        self._backlog = max(0, self._backlog - rows)
 
     def _start(self) -> None:
         with self._mutex:
@@ -138,16 +153,16 @@ class Worker:
         """Index and checkpoint until there is nothing to do."""
         while not self._stop.is_set():
             quiet_in = self._last_write + QUIET_S - time.monotonic()
-            if self._backlog < BACKLOG_ROWS and quiet_in > 0:
+            if quiet_in > 0 and self._backlog < BACKLOG_ROWS and self._since_step < STEP_EVERY_WRITES:
                 self._checkpoint_if_due()
                 time.sleep(quiet_in)
                 continue
             self._wake.clear()
-            before = self._writes
-            if self._step():
-                self._wake.set()
+            more = self._step()
             self._checkpoint_if_due()
-            if not self._wake.is_set() and before == self._writes:
+            if more:
+                self._wake.set()
+            elif not self._wake.is_set():
                 self._checkpoint_when_old()
                 if not self._wake.is_set():
                     return
@@ -155,6 +170,7 @@ class Worker:
     def _step(self) -> bool:
         """One index step; True if there may be more."""
         asked = self.steps.rows
+        self._since_step = 0
         treated, held = self._index_step(asked)
         self.steps.learn(treated, held)
         self._backlog = 0 if treated < asked else max(0, self._backlog - treated)

@@ -134,15 +134,30 @@ FTS_TRIGGERS = tuple(f"{table}_{event}" for table in FTS_TABLES for event in ("i
 
 HS_INDEXES_SQL = """\
 CREATE INDEX IF NOT EXISTS hs_idx_messages_session ON messages(session_id);
+CREATE INDEX IF NOT EXISTS hs_idx_sessions_list
+    ON sessions(started_at DESC, id, source, parent_session_id, end_reason, ended_at);
 """
-"""Ours: (session_id, id), since every reader orders a session by id."""
+"""Ours. The first is (session_id, id): every reader orders a session by id. The second serves the
+lists: in the table those columns stand behind the system prompt's overflow pages. An append touches
+the first only."""
 
 HS_WORDS_SQL = """\
 CREATE VIRTUAL TABLE IF NOT EXISTS hs_fts_words USING fts5(content);
 """
 """Ours: words that touch a letter of an unspaced script (see docs/design.md)."""
 
-HS_SQL = HS_INDEXES_SQL + HS_WORDS_SQL
+HS_IDEMPOTENCY_SQL = """\
+CREATE TABLE IF NOT EXISTS hs_idempotency (
+    session_id TEXT NOT NULL,
+    key TEXT NOT NULL,
+    first_id INTEGER NOT NULL,
+    rows INTEGER NOT NULL,
+    PRIMARY KEY (session_id, key)
+) WITHOUT ROWID;
+"""
+"""Ours: what was stored under an idempotency key, by its first message id and number of rows."""
+
+HS_SQL = HS_INDEXES_SQL + HS_IDEMPOTENCY_SQL + HS_WORDS_SQL
 
 META_WATERMARK = "hermes_state.indexed_through"
 META_TRIGRAM = "hermes_state.trigram"

@@ -25,7 +25,8 @@ log = logging.getLogger("hermes_state")
 _NAMES = (
     "schema_version", "sessions", "messages", "state_meta",
     "idx_sessions_source", "idx_sessions_parent", "idx_sessions_started", "idx_messages_session",
-    "idx_sessions_title_unique", "hs_idx_messages_session", "hs_fts_words",
+    "idx_sessions_title_unique", "hs_idx_messages_session", "hs_idx_sessions_list",
+    "hs_fts_words", "hs_idempotency",
 )  # fmt: skip
 
 _FTS_SQL = {"messages_fts": ddl.FTS_SQL, "messages_fts_trigram": ddl.FTS_TRIGRAM_SQL}
@@ -132,7 +133,7 @@ def upgrade(conn: apsw.Connection) -> bool:
     conn.execute(ddl.INDEXES_SQL)
     _give_titles_up(conn)
     conn.execute(ddl.TITLE_INDEX_SQL)
-    conn.execute(ddl.HS_INDEXES_SQL)
+    conn.execute(ddl.HS_INDEXES_SQL + ddl.HS_IDEMPOTENCY_SQL)
     complete = _renew_fts(conn, found)
     _create_fts(conn, "hs_fts_words", ddl.HS_WORDS_SQL)
     conn.execute("INSERT OR IGNORE INTO state_meta(key, value) VALUES (?, '0')", (ddl.META_WATERMARK,))

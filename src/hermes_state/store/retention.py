@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 
 from hermes_state._fastpath.text import clean
-from hermes_state.store import lineage, meta
+from hermes_state.store import idempotency, lineage, meta
 from hermes_state.store.messages import Forget
 from hermes_state.store.rows import column, rows
 from hermes_state.store.session_files import longer_ids as longer_ids
@@ -280,5 +280,6 @@ def _delete_rows(conn: apsw.Connection, ids: list[str]) -> list[str]:
     conn.execute(_ORPHAN_CHILDREN, listed)
     if has_table(conn, BINDINGS):
         conn.execute(_UNBIND, listed)
+    idempotency.forget_sessions(conn, *listed)
     conn.execute("DELETE FROM sessions WHERE id IN (SELECT value FROM json_each(?))", listed)
     return [session_id for session_id in ids if session_id in there]

@@ -63,7 +63,7 @@ def _mended(conn: apsw.Connection, sql: str, params: Params, width: int) -> Iter
         f"CASE typeof(c{i}) WHEN 'text' THEN CAST(c{i} AS BLOB) ELSE c{i} END, typeof(c{i})"
         for i in range(width)
     )
-    wrapped = f"WITH q({names}) AS ({sql}) SELECT {bytes_and_types} FROM q"
+    wrapped = f"WITH q({names}) AS ({sql}) SELECT {bytes_and_types} FROM q"  # noqa: S608 - names are c0, c1, ...
     for row in conn.execute(wrapped, params):
         yield tuple(
             value.decode("utf-8", "replace") if kind == "text" else value
