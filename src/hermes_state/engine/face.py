@@ -28,6 +28,7 @@ T = TypeVar("T")
 Params = Sequence[Any] | Mapping[str, Any]
 _WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE", "WITH")
 _FACE_BUSY_MS = 20_000
+_STEP_ROWS = 256
 
 
 class Row:
@@ -256,11 +257,16 @@ class Face:
     @contextmanager
     def _writing(self, conn: apsw.Connection, operation: str) -> Iterator[None]:
         """A write transaction on ``conn``, in line with the engine's other writers."""
-        waiting = patience.Patience(self._engine.options.patience or patience.OTHER_PATIENCE_S)
+        self._engine.catch_up()
+        given = self._engine.options.patience
+        waiting = patience.Patience(patience.OTHER_PATIENCE_S if given is None else given)
         with self._engine.in_line(operation), tx.transaction(conn, waiting, self._engine.path, operation):
             self._in_write = True
             self._touched.clear()
             try:
+                # The triggers take only rows out of the index that stand there in our form.
+                while indexing.pending(conn) and indexing.index_step(conn, _STEP_ROWS):
+                    pass
                 yield
                 self._settle(conn)
             finally:

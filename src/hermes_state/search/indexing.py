@@ -18,7 +18,7 @@ import apsw
 from hermes_state._fastpath import scripts, searchable
 from hermes_state.store.rows import rows, scalar
 
-from . import tables
+from . import nul_rows, tables
 from .tables import FTS, TRIGRAM, WORDS, trigram_mode
 
 __all__ = [
@@ -78,7 +78,7 @@ class _Work:
     def apply(self, conn: apsw.Connection) -> None:
         for table, ids in self.gone.items():
             if ids:
-                conn.execute(_DELETE_SQL[table], (json.dumps(ids),))
+                _delete(conn, table, json.dumps(ids))
         for table, ids in self.bulk.items():
             if ids:
                 conn.execute(_BULK_SQL[table], (json.dumps(ids),))
@@ -152,7 +152,13 @@ def forget(conn: apsw.Connection, ids: Iterable[int]) -> None:
     if wanted == "[]":
         return
     for table in tables.present(conn):
-        conn.execute(_DELETE_SQL[table], (wanted,))
+        _delete(conn, table, wanted)
+
+
+def _delete(conn: apsw.Connection, table: str, ids_json: str) -> None:
+    if table == TRIGRAM:
+        nul_rows.agree(conn, ids_json)
+    conn.execute(_DELETE_SQL[table], (ids_json,))
 
 
 def set_trigram_mode(conn: apsw.Connection, mode: str) -> None:
@@ -174,7 +180,8 @@ def reindex(conn: apsw.Connection) -> None:
 def reset(conn: apsw.Connection) -> None:
     """Empty the full-text tables and let ``index_step`` fill them anew."""
     for table in sorted(tables.present(conn)):
-        conn.execute(f"DELETE FROM {table}")  # noqa: S608 - a name of ours
+        indexed = f"SELECT json_group_array(id) FROM {table}_docsize"  # noqa: S608 - a name of ours
+        _delete(conn, table, scalar(conn, indexed))
     reindex(conn)
 
 

@@ -1,0 +1,51 @@
+"""Rows with a NUL that an older SQLite put into the trigram index.
+
+The trigram tokenizer of older SQLite versions (3.40 among them) stops at a NUL,
+the present one goes on behind it. FTS5 takes a row out of an index by tokenizing
+its stored text again, so a row that one wrote and the other removes leaves
+the index damaged ("database disk image is malformed"). Structured content
+begins with a NUL, so every such message of a program on v11 is one of these rows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import apsw
+
+from hermes_state.store.rows import rows
+
+TRIGRAM_LETTERS: Final = 3
+
+# Shadow tables of FTS5: <name>_content(id, c0) and <name>_docsize(id, sz), where sz is one varint
+# a column, the number of its tokens (https://www.sqlite.org/fts5.html, section 9).
+_NUL_ROWS_SQL = """
+SELECT c.id, d.sz, instr(c.c0, char(0)) - 1
+FROM json_each(?) j CROSS JOIN messages_fts_trigram_content c ON c.id = j.value
+JOIN messages_fts_trigram_docsize d ON d.id = c.id
+WHERE instr(c.c0, char(0)) > 0
+"""
+_CUT_SQL = """
+UPDATE messages_fts_trigram_content SET c0 = substr(c0, 1, instr(c0, char(0)) - 1) WHERE id = ?
+"""
+
+
+def agree(conn: apsw.Connection, ids_json: str) -> None:
+    """Make the stored text of these rows what their tokens say, before they leave the trigram index.
+
+    A row whose number of tokens shows that the tokenizer stopped at the NUL has its text in the
+    index cut there; others stay as they are. ``ids_json``: a JSON array of message ids.
+    """
+    for row_id, sizes, before_nul in rows(conn, _NUL_ROWS_SQL, (ids_json,))[1]:
+        if _varint(sizes) == max(0, before_nul - (TRIGRAM_LETTERS - 1)):
+            conn.execute(_CUT_SQL, (row_id,))
+
+
+def _varint(data: bytes) -> int:
+    """The first integer of ``data`` in SQLite's varint format, of at most eight bytes."""
+    number = 0
+    for byte in data[:8]:
+        number = number << 7 | byte & 0x7F
+        if byte < 0x80:
+            break
+    return number

@@ -1,0 +1,87 @@
+"""Rows whose text holds a NUL: the stdlib's older SQLite and ours tokenize them differently."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from hermes_state import SessionDB
+from processes import peer_says, sound
+
+MARK = "\x00json:"
+
+
+def _content(kind: str, number: int) -> str | bytes:
+    parts = [{"type": "text", "text": f"hello list {number} 广西"}]
+    return {
+        "list": MARK + json.dumps(parts),
+        "nul": f"hello before {number}\x00behind 广西",
+        "short": f"h\x00hello {number} 广西",
+        "blob": f"hello blob {number}\x00广西".encode(),
+    }[kind]
+
+
+def _v11_file(path: Path, kind: str, count: int = 3) -> None:
+    """A file of the v11 program with messages of one kind, indexed by its triggers in the stdlib's SQLite."""
+    peer_says(path, "open")
+    with closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute("INSERT INTO sessions(id, source, started_at, message_count) VALUES ('s', 'cli', 1, ?)", (count,))
+        sql = "INSERT INTO messages(session_id, role, content, timestamp) VALUES ('s', 'user', ?, 1)"
+        conn.executemany(sql, [(_content(kind, number),) for number in range(count)])
+
+
+KINDS = ["list", "nul", "short", "blob"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("trigram", ["all", "unspaced"])
+def test_a_v11_file_of_nothing_but_such_rows_opens_and_is_searched(
+    tmp_path: Path, kind: str, trigram: str
+) -> None:
+    path = tmp_path / "state.db"
+    _v11_file(path, kind)
+    with SessionDB(path, trigram=trigram) as db:
+        assert len(db.search_messages("hello")) == 3
+        assert len(db.search_messages("广西")) == 3
+    assert len(sound(path)) == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_such_rows_are_deleted_while_they_are_as_v11_left_them(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "state.db"
+    with SessionDB(path) as db:
+        _v11_file(path, kind, 40)
+        assert db.delete_session("s")
+        assert db.search_messages("hello") == []
+    assert sound(path) == set()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_v11_deletes_and_updates_rows_that_ours_indexed(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "state.db"
+    with SessionDB(path) as db:
+        _v11_file(path, kind)
+        assert len(db.search_messages("广西")) == 3
+        peer_says(path, "delete", "--id", 1)
+        peer_says(path, "update", "--id", 2, "--content", "now something else")
+        assert [hit["id"] for hit in db.search_messages("广西")] == [3]
+        assert [hit["id"] for hit in db.search_messages("something")] == [2]
+        with closing(sqlite3.connect(path)) as conn, conn:
+            conn.execute("UPDATE sessions SET message_count = 2")
+    assert sound(path) == {2, 3}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_programs_delete_such_rows_through_the_trigger_connection(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "state.db"
+    with SessionDB(path) as db:
+        _v11_file(path, kind)
+        db._conn.execute("DELETE FROM messages WHERE id = 1")
+        db._execute_write(lambda conn: conn.execute("DELETE FROM messages WHERE id = 2"))
+        db._conn.execute("UPDATE sessions SET message_count = 1")
+        assert [hit["id"] for hit in db.search_messages("广西")] == [3]
+    assert sound(path) == {3}
