@@ -24,7 +24,6 @@ cdef enum:
 
 cdef enum:
     CODE_POINTS = 0x110000
-    FIRST_UNSPACED = 0xE00
 
 cdef unsigned char CLASS[CODE_POINTS]
 

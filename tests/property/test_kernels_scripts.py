@@ -91,3 +91,9 @@ class TestEach:
 
     def test_splitting_puts_one_token_for_a_run(self, twin: ModuleType) -> None:
         assert twin.split_mixed("修改youer服务端!") == " \ue000 youer \ue000 !"
+
+
+def test_the_quick_test_of_a_block_leaves_no_letter_out() -> None:
+    for first, last in scripts_tables.UNSPACED:
+        for code in {first, last}:
+            assert 0xE00 <= code < 0x1B80 or (code >= 0x2E80 and not 0x1F300 <= code < 0x20000)
