@@ -14,9 +14,9 @@ from cpython.object cimport PyObject_IsTrue
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint32_t
 
-import json
-
 from hermes_state._fastpath import _decode_py as _pure
+from hermes_state._fastpath._encode_py import MARKER as _MARKER
+from hermes_state._fastpath._json_parse_c import loads as _loads
 
 __all__ = ["rows_to_conversation", "rows_to_messages", "strip_memory"]
 
@@ -27,20 +27,29 @@ cdef extern from "Python.h":
     ) except -2
     uint32_t PyUnicode_READ_CHAR(object text, Py_ssize_t index)
 
-cdef object scan_once = json.JSONDecoder().scan_once
+cdef str MARKER = _MARKER
 cdef object pure_content = _pure.decode_content
-cdef object pure_parsed = _pure.parsed
 cdef object pure_strip = _pure.strip_memory
 cdef object pure_conversation_message = _pure._conversation_message
 cdef Py_ssize_t CONVERSATION_WIDTH = len(_pure.CONVERSATION_COLUMNS)
 
 
 cdef inline object content_of(object stored):
-    if PyUnicode_CheckExact(stored) and (
-        PyUnicode_GET_LENGTH(stored) == 0 or PyUnicode_READ_CHAR(stored, 0) != 0
-    ):
+    if not PyUnicode_CheckExact(stored):
+        return pure_content(stored)
+    if PyUnicode_GET_LENGTH(stored) == 0 or PyUnicode_READ_CHAR(stored, 0) != 0:
         return stored
-    return pure_content(stored)
+    return marked_content(stored)
+
+
+cdef object marked_content(str stored):
+    """What a text that begins with NUL stands for."""
+    if not stored.startswith(MARKER):
+        return stored
+    try:
+        return _loads(stored, len(MARKER))
+    except (ValueError, RecursionError):
+        return stored
 
 
 cdef inline bint is_set(object stored) except -1:
@@ -50,18 +59,10 @@ cdef inline bint is_set(object stored) except -1:
 
 
 cdef object parsed(object stored, bint is_calls):
-    """``json.loads(stored)`` without the layers above the scanner, for text that is a list or an object."""
-    cdef uint32_t first
-    if PyUnicode_CheckExact(stored) and PyUnicode_GET_LENGTH(stored) != 0:
-        first = PyUnicode_READ_CHAR(stored, 0)
-        if first == c"[" or first == c"{":
-            try:
-                value, end = scan_once(stored, 0)
-                if end == PyUnicode_GET_LENGTH(stored):
-                    return value
-            except (ValueError, RecursionError, StopIteration):
-                return [] if is_calls else None
-    return pure_parsed(stored, [] if is_calls else None)
+    try:
+        return _loads(stored)
+    except (ValueError, TypeError, RecursionError):
+        return [] if is_calls else None
 
 
 cdef bint may_be_tag(object text, Py_ssize_t at) noexcept:

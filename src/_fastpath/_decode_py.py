@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 from ._encode_py import decode_content
+from ._json_parse_py import loads
 
 CONVERSATION_COLUMNS: Final = (
     "role",
@@ -140,6 +140,6 @@ def _conversation_message(
 def parsed(stored: Any, broken: Any) -> Any:
     """Return what the JSON ``stored`` says, or ``broken`` where it is not JSON."""
     try:
-        return json.loads(stored)
+        return loads(stored)
     except (ValueError, TypeError, RecursionError):
         return broken

@@ -14,6 +14,7 @@ from libc.math cimport isfinite
 from libc.stdint cimport uint32_t
 
 from hermes_state._fastpath import _encode_py as _pure
+from hermes_state._fastpath._json_parse_c import loads as _loads
 from hermes_state._fastpath._json_text_c import dumps as _dumps
 
 __all__ = [
@@ -166,10 +167,15 @@ def encode_content(value):
 
 
 def decode_content(stored):
-    """See the pure twin, which also parses what is JSON."""
-    if PyUnicode_CheckExact(stored) and not starts_with_nul(stored):
+    """See the pure twin, which also takes what is not text."""
+    if not PyUnicode_CheckExact(stored):
+        return _pure.decode_content(stored)
+    if not starts_with_nul(stored) or not (<str>stored).startswith(MARKER):
         return stored
-    return _pure.decode_content(stored)
+    try:
+        return _loads(stored, len(MARKER))
+    except (ValueError, RecursionError):
+        return stored
 
 
 def encode_json_column(value):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from ._json_parse_py import loads
 from ._json_text_py import dumps, escape_surrogates, integer_text
 from ._text_py import _type_name, clean, fallback
 
@@ -78,7 +79,7 @@ def decode_content(stored: Any) -> Any:
     if not stored.startswith(MARKER):
         return stored
     try:
-        return json.loads(stored[len(MARKER) :])
+        return loads(stored, len(MARKER))
     except (ValueError, RecursionError):
         return stored
 
@@ -365,7 +366,7 @@ def _given_json(text: str) -> tuple[str | None, int]:
 
 def _reencoded(text: str) -> tuple[str | None, int]:
     try:
-        parsed = json.loads(text)
+        parsed = loads(text)
     except (ValueError, RecursionError):
         return dumps(text), 1
     return dumps(parsed), len(parsed) if type(parsed) is list else 1

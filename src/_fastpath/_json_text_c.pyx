@@ -9,7 +9,7 @@ the pure twin.
 
 from _unicode cimport (
     Py_UCS2, PyUnicode_CheckExact, PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_IS_ASCII, PyUnicode_KIND,
-    is_clean,
+    has_special, is_clean,
 )
 from cpython.dict cimport PyDict_CheckExact, PyDict_Next
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
@@ -19,7 +19,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.math cimport isfinite
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint32_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcpy, strlen
 
@@ -128,27 +128,6 @@ cdef inline void put_special(Buffer* out, uint32_t unit) noexcept:
 
 cdef inline bint is_special(uint32_t unit) noexcept:
     return unit < 0x20 or unit == c'"' or unit == c"\\"
-
-
-cdef inline bint has_special(const char* text) noexcept:
-    """Whether one of eight ASCII bytes is below 0x20, a quote or a backslash.
-
-    x - n borrows into a byte's high bit just where the byte is below n, as
-    long as no byte has its own high bit set; a borrow that runs on only makes
-    a later byte look special, and each is looked at singly then.
-    """
-    cdef uint64_t word, quote, backslash
-    memcpy(&word, text, 8)
-    quote = word ^ 0x2222222222222222ULL
-    backslash = word ^ 0x5C5C5C5C5C5C5C5CULL
-    return (
-        (
-            (word - 0x2020202020202020ULL)
-            | (quote - 0x0101010101010101ULL)
-            | (backslash - 0x0101010101010101ULL)
-        )
-        & 0x8080808080808080ULL
-    ) != 0
 
 
 cdef int put_ascii(Buffer* out, const char* text, Py_ssize_t length) except -1:

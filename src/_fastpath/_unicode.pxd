@@ -1,6 +1,7 @@
 # Looking at the characters of an exact str without a copy. Inline only: no module of this name exists.
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy
 
 cdef extern from "Python.h":
     ctypedef unsigned short Py_UCS2
@@ -37,3 +38,24 @@ cdef inline bint has_surrogate(str text) noexcept:
 cdef inline bint is_clean(object value) noexcept:
     """Whether ``value`` is an exact str that SQLite can hold as it is."""
     return PyUnicode_CheckExact(value) and not has_surrogate(<str>value)
+
+
+cdef inline bint has_special(const char* text) noexcept:
+    """Whether one of eight bytes may be below 0x20, a quote or a backslash.
+
+    x - n borrows into the high bit of every byte that is below n. Bytes above
+    0x7F, and those after a borrow, may look special as well: where this says
+    yes, each byte must be looked at singly.
+    """
+    cdef uint64_t word, quote, backslash
+    memcpy(&word, text, 8)
+    quote = word ^ 0x2222222222222222ULL
+    backslash = word ^ 0x5C5C5C5C5C5C5C5CULL
+    return (
+        (
+            (word - 0x2020202020202020ULL)
+            | (quote - 0x0101010101010101ULL)
+            | (backslash - 0x0101010101010101ULL)
+        )
+        & 0x8080808080808080ULL
+    ) != 0
