@@ -1,0 +1,257 @@
+"""The goals' read table, on one file a side that is made once."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from . import corpus
+from .runner import Bench, Goal, Measure, Side, Values, repeated, row
+
+LONG, MIDDLE = "bench-long", "bench-middle"
+LONG_MESSAGES, MIDDLE_MESSAGES = 20_000, 5_000
+READERS = 8
+#: Queries that v11 answers by its indexes, with filters; the words are common in the data.
+QUERIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "one word": ("docker", {}),
+    "two words": ("docker error", {}),
+    "AND of three": ("file AND error AND test", {}),
+    "OR": ("docker OR kubernetes OR deploy", {}),
+    "NOT": ("error NOT file", {}),
+    "phrase": ('"error message"', {}),
+    "prefix": ("deploy*", {}),
+    "hyphenated word": ("read-only", {}),
+    "dotted word": ("setup.py", {}),
+    "filters": ("error", {"source_filter": ["cli", "telegram"], "role_filter": ["assistant"]}),
+    "second page": ("error", {"offset": 20}),
+    "longer CJK": ("考勤报告", {}),
+    "longer CJK, AND": ("数据服务 AND 考勤报告", {}),
+    "Korean": ("서울역에", {}),
+}
+
+
+def sessions(size: str | int) -> Iterator[corpus.Session]:
+    """``size`` messages: ordinary sessions, one of 5,000 and one of 20,000 (fewer in small sizes)."""
+    total = corpus.SIZES[size] if isinstance(size, str) else size
+    long, middle = min(LONG_MESSAGES, total * 2 // 5), min(MIDDLE_MESSAGES, total // 10)
+    yield from corpus.build(total - long - middle, "mixed")
+    start = corpus.EPOCH + 600.0 * total
+    for name, count in ((MIDDLE, middle), (LONG, long)):
+        found = chain.from_iterable(session["messages"] for session in corpus.build(count, "mixed"))
+        messages = [{**message, "timestamp": start + place} for place, message in enumerate(found)]
+        yield {"id": name, "source": "cli", "model": None, "title": name, "started_at": start,
+               "messages": messages}  # fmt: skip
+        start += count
+
+
+def read_file(bench: Bench, side: Side) -> Path:
+    """The side's file of the size that is read."""
+    return bench.prepared(
+        side, f"read-{bench.reads}", lambda path: corpus.bulk_load(path, sessions(bench.reads))
+    )
+
+
+@contextmanager
+def opened(bench: Bench, side: Side) -> Iterator[Any]:
+    """A store on the read file."""
+    store = side.open(read_file(bench, side))
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def timed(bench: Bench, side: Side, call: Callable[[Any], Any]) -> Values:
+    """Milliseconds of one call on the read file, after one that is not timed."""
+    with opened(bench, side) as store:
+        return {"time": repeated(lambda: call(store)) * 1000}
+
+
+_words: dict[Path, str] = {}
+
+
+def commonest_word(bench: Bench, side: Side) -> str:
+    """The ASCII word of three letters or more that most rows of the file have."""
+    path = read_file(bench, side)
+    if path not in _words:
+        conn = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        try:
+            conn.execute("CREATE VIRTUAL TABLE temp.words USING fts5vocab(main, messages_fts, row)")
+            ranked = conn.execute("SELECT term FROM words WHERE length(term) > 2 ORDER BY doc DESC LIMIT 50")
+            _words[path] = next(term for (term,) in ranked if term.isascii() and term.isalpha())
+        finally:
+            conn.close()
+    return _words[path]
+
+
+def _commonest(name: str, sort: str | None, most: float) -> None:
+    @row(f"commonest word, {name}", "read", Measure("time", "ms", Goal(most=most)), short=True)
+    def run(bench: Bench, side: Side) -> Values:
+        word = commonest_word(bench, side)
+        return timed(bench, side, lambda store: store.search_messages(word, sort=sort))
+
+
+_commonest("rank", None, 0.8)
+_commonest("newest", "newest", 0.05)
+_commonest("oldest", "oldest", 0.05)
+
+
+def _query(name: str, query: str, given: dict[str, Any]) -> None:
+    @row(f"query: {name}", "read", Measure("time", "ms", Goal(most=1.0)), short=True)
+    def run(bench: Bench, side: Side) -> Values:
+        return timed(bench, side, lambda store: store.search_messages(query, **given))
+
+
+for _name, (_text, _given) in QUERIES.items():
+    _query(_name, _text, _given)
+
+
+@row("query: a word of one row", "read", Measure("time", "ms", Goal(most=1.0)), short=True)
+def rare_word(bench: Bench, side: Side) -> Values:
+    path = read_file(bench, side)
+    conn = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        conn.execute("CREATE VIRTUAL TABLE temp.words USING fts5vocab(main, messages_fts, row)")
+        found = conn.execute(
+            "SELECT term FROM words WHERE doc = 1 AND term GLOB '[a-z]*' AND length(term) > 7"
+        )
+        word = next(term for (term,) in found if term.isascii() and term.isalpha())
+    finally:
+        conn.close()
+    return timed(bench, side, lambda store: store.search_messages(word))
+
+
+@row("20 hits inside the long session, contexts included", "read", Measure("time", "ms", Goal(most=0.02)))
+def hits_in_long_session(bench: Bench, side: Side) -> Values:
+    # The long session is alone in a file, so that every hit lies in it.
+    def build(path: Path) -> None:
+        only = (session for session in sessions(bench.reads) if session["id"] == LONG)
+        corpus.bulk_load(path, only)
+
+    path = bench.prepared(side, f"long-{bench.reads}", build)
+    store = side.open(path)
+    try:
+        return {"time": repeated(lambda: store.search_messages("kubernetes OR docker", limit=20)) * 1000}
+    finally:
+        store.close()
+
+
+def _short_cjk(query: str) -> None:
+    name = "one-character" if len(query) == 1 else "two-character"
+
+    @row(f"{name} CJK: {query}", "read", Measure("time", "ms", Goal(most=0.05)), short=True)
+    def run(bench: Bench, side: Side) -> Values:
+        return timed(bench, side, lambda store: store.search_messages(query))
+
+
+for _text in ("的", "桂", "酒店", "桂林"):
+    _short_cjk(_text)
+
+
+@row(
+    "list_sessions_rich(order_by_last_active=True)",
+    "read",
+    Measure("time", "ms", Goal(most=0.10)),
+    short=True,
+)
+def list_by_activity(bench: Bench, side: Side) -> Values:
+    return timed(bench, side, lambda store: store.list_sessions_rich(order_by_last_active=True))
+
+
+@row("search_sessions()", "read", Measure("time", "ms", Goal(most=0.15)), short=True)
+def list_sessions(bench: Bench, side: Side) -> Values:
+    return timed(bench, side, lambda store: store.search_sessions())
+
+
+@row("get_messages, 5,000 messages", "read", Measure("time", "ms", Goal(most=0.40)), short=True)
+def read_session(bench: Bench, side: Side) -> Values:
+    return timed(bench, side, lambda store: store.get_messages(MIDDLE))
+
+
+@row(
+    "get_messages_as_conversation, 5,000 messages", "read", Measure("time", "ms", Goal(most=0.40)), short=True
+)
+def replay_session(bench: Bench, side: Side) -> Values:
+    return timed(bench, side, lambda store: store.get_messages_as_conversation(MIDDLE))
+
+
+def _in_the_middle(bench: Bench, side: Side, method: str) -> Values:
+    with opened(bench, side) as store:
+        ids = [message["id"] for message in store.get_messages(LONG)]
+        middle = ids[len(ids) // 2]
+        return {"time": repeated(lambda: getattr(store, method)(LONG, middle)) * 1000}
+
+
+@row("get_messages_around in the long session", "read", Measure("time", "ms", Goal(most=0.02)), short=True)
+def around(bench: Bench, side: Side) -> Values:
+    return _in_the_middle(bench, side, "get_messages_around")
+
+
+@row("get_anchored_view in the long session", "read", Measure("time", "ms", Goal(most=0.02)), short=True)
+def anchored(bench: Bench, side: Side) -> Values:
+    return _in_the_middle(bench, side, "get_anchored_view")
+
+
+@row("open and close of a current file", "read", Measure("time", "ms", Goal(most=0.6)), short=True)
+def open_and_close(bench: Bench, side: Side) -> Values:
+    path = read_file(bench, side)
+    return {"time": repeated(lambda: side.open(path).close(), least=5) * 1000}
+
+
+@row("8 reader threads beside one writer", "read", Measure("reads", "reads/s", Goal(least=4.0)), short=True)
+def read_beside_writer(bench: Bench, side: Side) -> Values:
+    """Short replays by 8 threads while one appends without pause, on a copy of the file."""
+    with bench.copied(read_file(bench, side)) as path:
+        store = side.open(path)
+        try:
+            return {"reads": _reads_a_second(store, bench.scale(1, 3))}
+        finally:
+            store.close()
+
+
+def _reads_a_second(store: Any, seconds: float) -> float:
+    ids = [found["id"] for found in store.search_sessions(limit=60) if found["id"] not in (LONG, MIDDLE)]
+    store.create_session("beside", "cli")
+    stop = threading.Event()
+    ready = threading.Barrier(READERS + 2)
+    counts = [0] * READERS
+    failed: list[BaseException] = []
+
+    def guarded(work: Callable[[], None]) -> None:
+        ready.wait()
+        try:
+            while not stop.is_set():
+                work()
+        except BaseException as error:
+            failed.append(error)
+
+    def read(number: int) -> None:
+        store.get_messages_as_conversation(ids[(counts[number] + number) % len(ids)])
+        counts[number] += 1
+
+    def write() -> None:
+        store.append_message("beside", "assistant", "an answer of ordinary length, written beside readers")
+
+    pool = [
+        threading.Thread(target=guarded, args=(lambda number=number: read(number),))
+        for number in range(READERS)
+    ]
+    pool.append(threading.Thread(target=guarded, args=(write,)))
+    for thread in pool:
+        thread.start()
+    ready.wait()
+    started = time.perf_counter()
+    stop.wait(seconds)
+    stop.set()
+    for thread in pool:
+        thread.join()
+    taken = time.perf_counter() - started
+    if failed:
+        raise failed[0]
+    return sum(counts) / taken
