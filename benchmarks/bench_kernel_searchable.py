@@ -27,7 +27,7 @@ def _row(message: dict[str, Any], *, escaped: bool) -> Row:
 
 
 def _compiled(row: Row) -> str:
-    return str(compiled.text(*row))
+    return compiled.text(*row)  # type: ignore[no-any-return]
 
 
 def _pure(row: Row) -> str:

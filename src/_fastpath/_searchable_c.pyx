@@ -4,7 +4,9 @@ include "_scripts_class.pxd"
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 
-from hermes_state._fastpath._searchable_py import MAX_INDEXED_CHARS, _structured
+from json import loads
+
+from hermes_state._fastpath._searchable_py import MAX_INDEXED_CHARS
 
 cdef extern from "Python.h":
     str PyUnicode_FromKindAndData(int kind, const void* data, Py_ssize_t size)
@@ -117,6 +119,13 @@ cdef str _unescaped(str text):
         PyMem_Free(out)
 
 
+cdef str _structured(str body):
+    try:
+        return "\n".join(parts(loads(body[len(MARKER):])))
+    except (ValueError, RecursionError):
+        return body
+
+
 def text(content, tool_name, tool_calls):
     """See the pure twin."""
     cdef str body = _column(content), name = _column(tool_name), calls = _column(tool_calls)
@@ -135,23 +144,27 @@ def text(content, tool_name, tool_calls):
     return joined + "  " if _open_end(joined, 2) else joined
 
 
+cdef inline Py_ssize_t _plain_size(object column) except -2:
+    """Characters of a column that is NULL or text without NUL, else -1."""
+    cdef Py_ssize_t size
+    if column is None:
+        return 0
+    if not isinstance(column, str):
+        return -1
+    size = PyUnicode_GET_LENGTH(column)
+    return size if PyUnicode_FindChar(column, 0, 0, size, 1) < 0 else -1
+
+
 def is_plain(content, tool_name, tool_calls):
     """See the pure twin."""
-    cdef Py_ssize_t size = 2
-    for column in (content, tool_name, tool_calls):
-        if column is None:
-            continue
-        if not isinstance(column, str) or _has(<str?>_column(column), 0):
-            return False
-        size += PyUnicode_GET_LENGTH(column)
-    if size > CAP:
-        return False
-    cdef str calls = _column(tool_calls)
-    if ESCAPE in calls:
+    cdef Py_ssize_t body = _plain_size(content)
+    cdef Py_ssize_t name = _plain_size(tool_name) if body >= 0 else -1
+    cdef Py_ssize_t calls = _plain_size(tool_calls) if name >= 0 else -1
+    if calls < 0 or body + name + calls + 2 > CAP:
         return False
     if calls:
-        return not _open_end(calls, 2)
-    return not _open_end(_column(tool_name), 1)
+        return ESCAPE not in <str>tool_calls and not _open_end(<str>tool_calls, 2)
+    return name == 0 or not _open_end(<str>tool_name, 1)
 
 
 def parts(value):
