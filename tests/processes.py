@@ -82,7 +82,11 @@ class Program:
     def finish(self, status: int | None = 0) -> list[Any]:
         """Wait for its end; what it still said. Fails on another exit status than ``status``."""
         out, err = self.process.communicate(timeout=TIMEOUT)
-        assert status is None or self.process.returncode == status, (self.process.returncode, out[-2000:], err)
+        assert status is None or self.process.returncode == status, (
+            self.process.returncode,
+            out[-2000:],
+            err,
+        )
         return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
 
     def kill(self) -> list[Any]:

@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from processes import peer_says, sound
 
 from hermes_state import SessionDB
-from processes import peer_says, sound
 
 MARK = "\x00json:"
 
@@ -29,7 +29,9 @@ def _v11_file(path: Path, kind: str, count: int = 3) -> None:
     """A file of the v11 program with messages of one kind, indexed by its triggers in the stdlib's SQLite."""
     peer_says(path, "open")
     with closing(sqlite3.connect(path)) as conn, conn:
-        conn.execute("INSERT INTO sessions(id, source, started_at, message_count) VALUES ('s', 'cli', 1, ?)", (count,))
+        conn.execute(
+            "INSERT INTO sessions(id, source, started_at, message_count) VALUES ('s', 'cli', 1, ?)", (count,)
+        )
         sql = "INSERT INTO messages(session_id, role, content, timestamp) VALUES ('s', 'user', ?, 1)"
         conn.executemany(sql, [(_content(kind, number),) for number in range(count)])
 

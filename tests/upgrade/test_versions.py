@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import fixtures, peer_says, sound, value
 
 from hermes_state import SessionDB
-from processes import fixtures, peer_says, sound, value
 
 make = fixtures().make
 
@@ -213,4 +213,21 @@ def test_an_external_content_index_under_a_stamp_of_11_is_made_inline(tmp_path: 
     facts = make(path, 10, stamp=11)
     _opened(path)
     assert "content=messages" not in json.dumps(_objects(path))
+    assert len(sound(path)) == facts.messages
+
+
+@pytest.mark.parametrize("name", ["messages_fts", "messages_fts_trigram"])
+def test_an_index_that_was_emptied_behind_our_back_is_filled_at_the_next_open(
+    tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / "state.db"
+    facts = make(path, 10)
+    _opened(path)
+    with closing(sqlite3.connect(path)) as conn, conn:
+        conn.execute(f"DROP TABLE {name}")
+        tokenizer = ", tokenize='trigram'" if name.endswith("trigram") else ""
+        conn.execute(f"CREATE VIRTUAL TABLE {name} USING fts5(content{tokenizer})")
+    with SessionDB(path) as db:
+        for word, message_id in facts.markers.items():
+            assert [hit["id"] for hit in db.search_messages(word)] == [message_id]
     assert len(sound(path)) == facts.messages

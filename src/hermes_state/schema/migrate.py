@@ -42,6 +42,8 @@ class Findings:
         missing: the (table, column) pairs that are not.
         upgrading: a re-index that belongs to an upgrade has not ended yet.
         watermark: the index watermark is there, so the index is in our care.
+        hollow: an index below the watermark lacks the first message, as v11 programs that
+            migrate a file at the same moment leave it: emptied by one, filled by none.
     """
 
     version: int
@@ -49,6 +51,7 @@ class Findings:
     missing: list[tuple[str, str]]
     upgrading: bool
     watermark: bool
+    hollow: bool
 
     @property
     def stale_fts(self) -> list[str]:
@@ -66,6 +69,7 @@ class Findings:
             not self.missing
             and all(name in self.objects for name in _NAMES)
             and self.watermark
+            and not self.hollow
             and not self.stale_fts
             and (self.version >= ddl.SCHEMA_VERSION or self.upgrading)
         )
@@ -114,9 +118,29 @@ def inspect(conn: apsw.Connection) -> Findings:
                 "SELECT key FROM state_meta WHERE key IN (?, ?)", (ddl.META_WATERMARK, ddl.META_UPGRADE)
             )
         }
-    return Findings(
-        version, objects, missing_columns(conn), ddl.META_UPGRADE in meta, ddl.META_WATERMARK in meta
+    hollow = ddl.META_WATERMARK in meta and any(
+        table in objects and _lacks_first(conn, table) for table in ddl.FTS_TABLES
     )
+    return Findings(
+        version, objects, missing_columns(conn), ddl.META_UPGRADE in meta, ddl.META_WATERMARK in meta, hollow
+    )
+
+
+_LACKS_FIRST_SQL = {
+    table: f"""
+    SELECT first <= CAST(w.value AS INTEGER) AND (m.value IS NULL OR m.value = 'all')
+        AND NOT EXISTS (SELECT 1 FROM {table}_docsize WHERE id = first)
+    FROM (SELECT min(id) AS first FROM messages) JOIN state_meta w ON w.key = ?1
+    LEFT JOIN state_meta m ON m.key = ?2 AND '{table}' = 'messages_fts_trigram'
+    """  # noqa: S608 - constant SQL
+    for table in ddl.FTS_TABLES
+}
+
+
+def _lacks_first(conn: apsw.Connection, table: str) -> bool:
+    """True if the watermark says that the first message is in ``table``, and it is not."""
+    row = conn.execute(_LACKS_FIRST_SQL[table], (ddl.META_WATERMARK, ddl.META_TRIGRAM)).fetchone()
+    return bool(row and row[0])
 
 
 def upgrade(conn: apsw.Connection) -> bool:
@@ -137,6 +161,9 @@ def upgrade(conn: apsw.Connection) -> bool:
     complete = _renew_fts(conn, found)
     _create_fts(conn, "hs_fts_words", ddl.HS_WORDS_SQL)
     conn.execute("INSERT OR IGNORE INTO state_meta(key, value) VALUES (?, '0')", (ddl.META_WATERMARK,))
+    if found.hollow:
+        log.warning("an index of the file had been emptied; it is filled again")
+        conn.execute("UPDATE state_meta SET value = '0' WHERE key = ?", (ddl.META_WATERMARK,))
     _stamp(conn, found.version, complete)
     return True
 
