@@ -11,7 +11,7 @@ from typing import Any
 
 from hermes_state._fastpath import _mode
 
-KERNELS = ("decode", "encode", "json_text", "query_text", "scripts", "searchable", "text")
+KERNELS = ("decode", "encode", "json_parse", "json_text", "query_text", "scripts", "searchable", "text")
 
 
 def fastpath_info() -> dict[str, Any]:
