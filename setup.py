@@ -53,15 +53,18 @@ def extensions() -> list:
             extra_compile_args=compile_args,
             extra_link_args=link_args,
             define_macros=[("CYTHON_TRACE_NOGIL", "1")] if TRACE else [],
-            optional=not REQUIRE,
         )
         for name in names
     ]
-    return cythonize(
+    made = cythonize(
         modules,
         include_path=[KERNELS],
         compiler_directives={"language_level": 3, "linetrace": TRACE},
     )
+    for module in made:
+        # cythonize makes extensions of its own and leaves this attribute behind.
+        module.optional = not REQUIRE
+    return made
 
 
 setup(
