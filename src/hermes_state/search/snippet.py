@@ -33,6 +33,7 @@ Span = tuple[int, int]
 _LETTER = "[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSPACED) + "]"
 _SPACED = rf"(?!{_LETTER})[^\W_]"
 _TOKEN = re.compile(rf"({_LETTER})|(?:{_SPACED})+")
+_ASCII_TOKEN = re.compile(r"()[0-9A-Za-z]+")
 _PIECE = re.compile(r"[^\W_]+")
 _INK = re.compile(r"\S")
 
@@ -126,12 +127,13 @@ def _anchor(found: list[list[Span]]) -> Span:
 
 def _window(text: str, anchor: Span) -> Span:
     """Where the snippet begins and ends: some tokens before ``anchor``, TOKENS in all."""
-    if len(text) <= CHARS and sum(map(_weight, _TOKEN.finditer(text))) <= TOKENS:
+    tokens = _ASCII_TOKEN if text.isascii() else _TOKEN
+    if len(text) <= CHARS and sum(map(_weight, tokens.finditer(text))) <= TOKENS:
         return 0, len(text)
     lowest = max(0, anchor[0] - _BEFORE_CHARS)
     start = anchor[0]
     weight = 0.0
-    for token in reversed(list(_TOKEN.finditer(text, lowest, anchor[0]))):
+    for token in reversed(list(tokens.finditer(text, lowest, anchor[0]))):
         if token.start() == lowest and lowest > 0:
             break
         weight += _weight(token)
@@ -141,7 +143,7 @@ def _window(text: str, anchor: Span) -> Span:
     if not _INK.search(text, 0, start):
         start = 0
     end, weight = min(len(text), start + CHARS), 0.0
-    for token in _TOKEN.finditer(text, start, end):
+    for token in tokens.finditer(text, start, end):
         weight += _weight(token)
         if weight > TOKENS:
             end = max(token.start(), min(anchor[1], end))
