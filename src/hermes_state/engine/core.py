@@ -379,8 +379,15 @@ class Engine:
         """The writer connection outside a transaction (VACUUM, PRAGMA)."""
         with self.inside(operation):
             self._writable(operation)
-            with self._writer.exclusive(self._patience(), operation) as conn:
-                yield conn
+            waiting = self._patience()
+            with self._writer.exclusive(waiting, operation) as conn:
+                conn.set_busy_timeout(int(waiting.left * 1000))
+                try:
+                    yield conn
+                except apsw.BusyError as error:
+                    raise errors.translate(error, self.path, operation, waiting.waited) from error
+                finally:
+                    conn.set_busy_timeout(patience.BUSY_MS)
 
     @contextmanager
     def in_line(self, operation: str) -> Iterator[None]:

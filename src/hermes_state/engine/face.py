@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Params = Sequence[Any] | Mapping[str, Any]
 _WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE", "WITH")
-_FACE_BUSY_MS = 20_000
 _STEP_ROWS = 256
 
 
@@ -245,7 +244,6 @@ class Face:
         if engine.read_only is not None:
             return opening.connect_reader(engine.path, readonly=True)
         conn = opening.connect_writer(engine.path, durability=engine.options.durability, triggers=True)
-        conn.set_busy_timeout(_FACE_BUSY_MS)
         conn.set_update_hook(self._updated)
         return conn
 

@@ -12,12 +12,11 @@ from typing import Any
 import apsw
 
 from hermes_state import errors
-from hermes_state.engine import wal
+from hermes_state.engine import patience, wal
 from hermes_state.search import tables
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
-READER_BUSY_MS = 10_000
 WAL_KEEP_BYTES = 16 * 1024 * 1024
 """What is left of a WAL that had grown, once it starts anew (journal_size_limit)."""
 
@@ -109,7 +108,7 @@ def connect(path: Path, *, readonly: bool = False) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
     try:
         conn = apsw.Connection(str(path), flags=flags)
-        conn.set_busy_timeout(READER_BUSY_MS)
+        conn.set_busy_timeout(patience.BUSY_MS)
         conn.execute("PRAGMA foreign_keys=ON")
         conn.execute("PRAGMA trusted_schema=OFF")
         conn.execute("PRAGMA temp_store=MEMORY")

@@ -16,6 +16,9 @@ MESSAGE_PATIENCE_S = 60.0
 OTHER_PATIENCE_S = 20.0
 """Default patience for every other write, seconds."""
 
+BUSY_MS = 10_000
+"""How long a statement outside BEGIN waits by SQLite's own busy handler, milliseconds."""
+
 FIRST_PAUSE_S = 0.0004
 RETRY_MIN_S = 0.020
 RETRY_MAX_S = 0.150

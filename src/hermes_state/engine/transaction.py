@@ -13,7 +13,7 @@ from pathlib import Path
 import apsw
 
 from hermes_state import errors
-from hermes_state.engine.patience import Patience
+from hermes_state.engine.patience import BUSY_MS, Patience
 
 
 def begin(conn: apsw.Connection, patience: Patience, path: Path, operation: str) -> None:
@@ -22,17 +22,22 @@ def begin(conn: apsw.Connection, patience: Patience, path: Path, operation: str)
     Raises:
         errors.StoreBusyError: the patience is used up; nothing was begun.
     """
-    while True:
-        try:
-            conn.execute("BEGIN IMMEDIATE")
-        except (apsw.BusyError, apsw.LockedError) as error:
-            if not patience.pause():
-                raise errors.make(
-                    errors.StoreBusyError, "database is locked", path, operation,
-                    waited=patience.waited, code=apsw.SQLITE_BUSY,
-                ) from error  # fmt: skip
-        else:
-            return
+    # SQLite's own wait would come on top of ours, and all who wait by it wake at the same moments.
+    conn.set_busy_timeout(0)
+    try:
+        while True:
+            try:
+                conn.execute("BEGIN IMMEDIATE")
+            except (apsw.BusyError, apsw.LockedError) as error:
+                if not patience.pause():
+                    raise errors.make(
+                        errors.StoreBusyError, "database is locked", path, operation,
+                        waited=patience.waited, code=apsw.SQLITE_BUSY,
+                    ) from error  # fmt: skip
+            else:
+                return
+    finally:
+        conn.set_busy_timeout(BUSY_MS)
 
 
 def commit(conn: apsw.Connection, patience: Patience, path: Path, operation: str) -> None:
