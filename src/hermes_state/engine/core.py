@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -348,6 +348,22 @@ class Engine:
             if self._worker.overloaded:
                 self._worker.helped(self._index_step(CATCH_UP_ROWS)[0])
             return ids
+
+    def store_many(self, groups: Sequence[Group], operation: str) -> list[Outcome]:
+        """Store groups of encoded rows for callers that do not wait in threads of their own.
+
+        One transaction, one outcome a group: its row ids, or the typed error that it met alone.
+        """
+        with self.inside(operation):
+            self._writable(operation)
+            outcomes = self._writer.store_many(
+                groups, self._patience(patience.MESSAGE_PATIENCE_S), operation
+            )
+            stored = sum(len(outcome) for outcome in outcomes if isinstance(outcome, list))
+            self._worker.written(0 if self.options.indexing == "inline" else stored)
+            if self._worker.overloaded:
+                self._worker.helped(self._index_step(CATCH_UP_ROWS)[0])
+            return outcomes
 
     def store_encoded_inside(self, group: Callable[[], Group], operation: str) -> list[int]:
         """Like ``store``, but ``group()`` makes the rows inside the transaction, which is theirs alone."""

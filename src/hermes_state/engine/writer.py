@@ -175,6 +175,30 @@ class Writer:
             raise errors.translate(outcome, self._path, operation) from outcome.__cause__
         return outcome  # type: ignore[no-any-return]
 
+    def store_many(self, groups: Sequence[Group], patience: Patience, operation: str) -> list[Outcome]:
+        """Store groups that one thread brings for several callers, in one transaction; one outcome each.
+
+        A group that fails does so alone: its outcome is a typed error. Raises only where the
+        line or the write lock was not to be had; nothing was stored then.
+        """
+        with self.exclusive(patience, operation) as conn:
+            tx.begin(conn, patience, self._path, operation)
+            try:
+                outcomes = self._apply(conn, groups)
+                tx.commit(conn, patience, self._path, operation)
+            except Exception as error:  # noqa: BLE001 - each group tells of it by its own outcome
+                tx.rollback(conn)
+                outcomes = [self._alone(group, patience, operation, error) for group in groups]
+            except BaseException:
+                tx.rollback(conn)
+                raise
+            else:
+                self.commits += 1
+        return [
+            errors.translate(outcome, self._path, operation) if isinstance(outcome, BaseException) else outcome
+            for outcome in outcomes
+        ]
+
     def _lead(self, group: Group, patience: Patience, operation: str) -> Outcome:
         """Store ours and every group in line in one transaction; our outcome."""
         conn = self.conn
