@@ -284,7 +284,7 @@ def test_lists_read_activity_and_previews_from_indexes(conn: apsw.Connection) ->
 
     by_start = plan(listing._BY_START, False, None, "[]", 20, 0)
     assert by_start[0].startswith("SCAN s USING")
-    assert "idx_sessions_started" in by_start[0]
+    assert "hs_idx_sessions_list" in by_start[0]
     for sql, params in (
         (listing._BY_ACTIVITY, (False, None, "[]", 20, 0, "[]")),
         (listing._NEWEST, (60,)),
