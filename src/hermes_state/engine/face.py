@@ -298,12 +298,17 @@ class Face:
         self, conn: apsw.Connection, cursor: FaceCursor, sql: str, parameters: Params, word: str
     ) -> None:
         before = conn.total_changes()
-        found = conn.execute(sql, _bindable(parameters))
-        try:
-            columns = found.get_description()
-        except apsw.ExecutionCompleteError:
-            columns = ()
-        names = tuple(column[0] for column in columns)
+        names: tuple[str, ...] = ()
+
+        def begun(statement: apsw.Cursor, _sql: str, _bindings: Any) -> bool:
+            """Called before the first step, the only moment at which an empty result has columns."""
+            nonlocal names
+            names = tuple(column[0] for column in statement.get_description())
+            return True
+
+        found = conn.cursor()
+        found.exec_trace = begun
+        found.execute(sql, _bindable(parameters))
         cursor._rows = [Row(names, values) for values in found]
         cursor._next = 0
         cursor.description = tuple((name, None, None, None, None, None, None) for name in names) or None
