@@ -29,10 +29,10 @@ __all__ = [
 STEP_BYTES: Final = 1_000_000
 """Stored bytes of text after which a step takes no further row (it always takes one)."""
 
-_V11_TEXT = "COALESCE(m.content, '') || ' ' || COALESCE(m.tool_name, '') || ' ' || COALESCE(m.tool_calls, '')"
+V11_TEXT = "COALESCE(m.content, '') || ' ' || COALESCE(m.tool_name, '') || ' ' || COALESCE(m.tool_calls, '')"
 
 _BULK_SQL = {
-    table: f"INSERT INTO {table}(rowid, content) SELECT m.id, {_V11_TEXT}"  # noqa: S608 - constant text
+    table: f"INSERT INTO {table}(rowid, content) SELECT m.id, {V11_TEXT}"  # noqa: S608 - constant text
     " FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value"
     for table in (FTS, TRIGRAM)
 }
@@ -46,7 +46,7 @@ _DELETE_SQL = {
 }
 
 # The ids above ?1 up to ?2, at most ?3 of them and no more than ?4 bytes of text beyond the first.
-_TAKE_SQL = """
+TAKE_SQL = """
 SELECT json_group_array(id) FROM (
     SELECT id, bytes, sum(bytes) OVER (ORDER BY id) AS total FROM (
         SELECT id, COALESCE(octet_length(content), 0) + COALESCE(octet_length(tool_name), 0)
@@ -65,6 +65,8 @@ _SHORT = (
     "COALESCE(octet_length(m.content), 0) + COALESCE(octet_length(m.tool_name), 0)"
     f" + COALESCE(octet_length(m.tool_calls), 0) + 2 <= {searchable.MAX_INDEXED_CHARS}"
 )
+PLAIN = rf"({_ASCII} AND {_SHORT} AND instr(COALESCE(m.tool_calls, ''), '\u') = 0)"
+"""True for a message ``m`` that SQL alone can tell to be ASCII that is indexed as V11_TEXT."""
 
 
 @dataclass(slots=True)
@@ -105,7 +107,7 @@ def index_step(conn: apsw.Connection, max_rows: int, trigram: str | None = None)
     if FTS not in have or newest is None:
         return 0
     after = tables.watermark(conn)
-    ids: list[int] = json.loads(scalar(conn, _TAKE_SQL, (after, newest, max(1, max_rows), STEP_BYTES)))
+    ids: list[int] = json.loads(scalar(conn, TAKE_SQL, (after, newest, max(1, max_rows), STEP_BYTES)))
     if ids:
         _treat(conn, ids, have, trigram or trigram_mode(conn), renew=False)
         tables.set_meta(conn, tables.META_WATERMARK, str(max(ids)))
@@ -193,9 +195,8 @@ def _states_sql(trigram: bool, words: bool) -> str:
         return f"EXISTS (SELECT 1 FROM {table}_docsize d WHERE d.id = j.value)" if there else "0"  # noqa: S608
 
     flags = ", ".join([stands(FTS, True), stands(TRIGRAM, trigram), stands(WORDS, words)])
-    plain = rf"{_ASCII} AND {_SHORT} AND instr(COALESCE(m.tool_calls, ''), '\u') = 0"
     return (
-        f"SELECT json_group_array(json_array(j.value, {plain}, {flags}, m.id IS NOT NULL))"  # noqa: S608
+        f"SELECT json_group_array(json_array(j.value, {PLAIN}, {flags}, m.id IS NOT NULL))"  # noqa: S608
         " FROM json_each(?1) j LEFT JOIN messages m ON m.id = j.value"
     )
 

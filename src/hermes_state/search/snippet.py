@@ -142,12 +142,12 @@ def _window(text: str, anchor: Span) -> Span:
         start = token.start()
     if not _INK.search(text, 0, start):
         start = 0
-    end, weight = min(len(text), start + CHARS), 0.0
+    end, weight, whole = min(len(text), start + CHARS), 0.0, start
     for token in tokens.finditer(text, start, end):
         weight += _weight(token)
         if weight > TOKENS:
-            end = max(token.start(), min(anchor[1], end))
-            break
+            return start, max(whole, min(anchor[1], end))
+        whole = token.end()
     return start, end
 
 
