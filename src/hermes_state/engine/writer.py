@@ -195,8 +195,8 @@ class Writer:
             else:
                 self.commits += 1
         return [
-            errors.translate(outcome, self._path, operation) if isinstance(outcome, BaseException) else outcome
-            for outcome in outcomes
+            errors.translate(met, self._path, operation) if isinstance(met, BaseException) else met
+            for met in outcomes
         ]
 
     def _lead(self, group: Group, patience: Patience, operation: str) -> Outcome:
