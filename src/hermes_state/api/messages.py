@@ -245,6 +245,7 @@ class MessageCalls(Handle):
                 conn, query, source_filter=source_filter, exclude_sources=exclude_sources,
                 role_filter=role_filter, limit=limit, offset=offset, sort=sort,
                 exclude_session_id=exclude_session_id, per_session=per_session,
+                index_usable=not self._engine.damage.known, on_damage=self._engine.damage.met,
             ),
             "search_messages", indexed=True,
         )  # fmt: skip

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,8 +22,10 @@ import apsw
 from hermes_state import errors
 from hermes_state.engine import opening, patience
 from hermes_state.engine import transaction as tx
+from hermes_state.engine.damage import IndexDamage
 from hermes_state.engine.face import Face
 from hermes_state.engine.gate import Gate
+from hermes_state.engine.options import Options as Options
 from hermes_state.engine.readers import ReaderPool
 from hermes_state.engine.worker import Worker
 from hermes_state.engine.writer import Group, Outcome, Writer
@@ -45,57 +46,6 @@ CLOSE_UPGRADE_S = 5.0
 FORK_WAIT_S = 10.0
 
 
-@dataclass(frozen=True)
-class Options:
-    """What a store was opened with.
-
-    Attributes:
-        indexing: ``"background"`` or ``"inline"``.
-        durability: ``"full"`` (an acknowledged row survives power loss) or ``"normal"``
-            (it survives the end of the process; the last moments may go with the power).
-        trigram: ``"all"``, ``"unspaced"`` or None for what the file says.
-        patience: seconds to wait for the write lock, or None for the defaults.
-        explicit: the names of the modes that the caller chose.
-    """
-
-    indexing: str = "background"
-    durability: str = "full"
-    trigram: str | None = None
-    patience: float | None = None
-    explicit: frozenset[str] = frozenset()
-
-    @classmethod
-    def given(
-        cls, indexing: str | None, trigram: str | None, durability: str | None, seconds: float | None
-    ) -> Options:
-        """Options from arguments of which None means the default, or what an open engine has."""
-        named = {"indexing": indexing, "durability": durability}
-        chosen = {name: value for name, value in named.items() if value is not None}
-        return cls(**chosen, trigram=trigram, patience=seconds, explicit=frozenset(chosen))
-
-    def check_against(self, other: Options, path: Path) -> None:
-        """Raise ValueError where these options ask for another mode than the open engine's ``other``."""
-        for name in sorted(self.explicit):
-            if getattr(self, name) != getattr(other, name):
-                raise ValueError(
-                    f"{path} is open in this process with {name}={getattr(other, name)!r},"
-                    f" not {getattr(self, name)!r}"
-                )
-
-    def __post_init__(self) -> None:
-        _one_of("indexing", self.indexing, ("background", "inline"))
-        _one_of("durability", self.durability, tuple(opening.SYNCHRONOUS))
-        if self.trigram is not None:
-            _one_of("trigram", self.trigram, ("all", "unspaced"))
-        if self.patience is not None and not self.patience >= 0:
-            raise ValueError(f"patience must be seconds, 0 or more, not {self.patience!r}")
-
-
-def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
-
-
 class Engine:
     """The only code that touches SQLite for one file in this process."""
 
@@ -110,6 +60,7 @@ class Engine:
         self._pid = os.getpid()
         self.face = Face(self)
         self.read_only: errors.HermesStateError | None = None
+        self.damage = IndexDamage(path)
         self._open()
 
     # -- opening and closing --
@@ -128,7 +79,7 @@ class Engine:
         self._readers = ReaderPool(
             lambda: opening.connect_reader(self.path, readonly=self.read_only is not None)
         )
-        self._worker = Worker(self._worker_step, self._checkpoint)
+        self._worker = Worker(self._safe_step, self._checkpoint)
         self._pid = os.getpid()
         self._is_open = True
         opening.tighten(self.path)
@@ -213,7 +164,7 @@ class Engine:
     def _catch_up_to_close(self) -> None:
         deadline = time.monotonic() + (CLOSE_UPGRADE_S if self._upgrading else float("inf"))
         try:
-            while self._index_step(CATCH_UP_ROWS)[0] and time.monotonic() < deadline:
+            while self._safe_step(CATCH_UP_ROWS)[0] and time.monotonic() < deadline:
                 pass
             self._checkpoint()
         except (apsw.Error, errors.HermesStateError) as error:
@@ -335,7 +286,7 @@ class Engine:
         with self.inside(operation):
             self._writable(operation)
             waiting = self._patience(patience.OTHER_PATIENCE_S if seconds is None else seconds)
-            result = self._writer.run(fn, waiting, operation)
+            result = self._spared(lambda: self._writer.run(fn, waiting, operation))
             self._worker.written(rows)
             return result
 
@@ -343,10 +294,10 @@ class Engine:
         """Store encoded message rows, sharing the COMMIT with other threads; their ids."""
         with self.inside(operation):
             self._writable(operation)
-            ids = self._writer.store(group, self._patience(patience.MESSAGE_PATIENCE_S), operation)
+            waiting = self._patience(patience.MESSAGE_PATIENCE_S)
+            ids = self._spared(lambda: self._writer.store(group, waiting, operation))
             self._worker.written(0 if self.options.indexing == "inline" else len(ids))
-            if self._worker.overloaded:
-                self._worker.helped(self._index_step(CATCH_UP_ROWS)[0])
+            self._help()
             return ids
 
     def store_many(self, groups: Sequence[Group], operation: str) -> list[Outcome]:
@@ -361,8 +312,7 @@ class Engine:
             )
             stored = sum(len(outcome) for outcome in outcomes if isinstance(outcome, list))
             self._worker.written(0 if self.options.indexing == "inline" else stored)
-            if self._worker.overloaded:
-                self._worker.helped(self._index_step(CATCH_UP_ROWS)[0])
+            self._help()
             return outcomes
 
     def store_encoded_inside(self, group: Callable[[], Group], operation: str) -> list[int]:
@@ -387,7 +337,7 @@ class Engine:
 
     def index_inline(self, conn: apsw.Connection, ids: list[int]) -> None:
         """Index these rows in the open transaction if the store indexes inline."""
-        if ids and self.options.indexing == "inline":
+        if ids and self.options.indexing == "inline" and not self.damage.known:
             indexing.index_rows(conn, ids)
 
     @contextmanager
@@ -416,13 +366,13 @@ class Engine:
 
     def catch_up(self) -> None:
         """Index everything that is committed; two point reads when there is nothing to do."""
-        if self.read_only is not None:
+        if self.read_only is not None or self.damage.known:
             return
         while True:
             with self._reading("search") as conn:
                 if not indexing.pending(conn):
                     return
-            if not self._index_step(CATCH_UP_ROWS)[0]:
+            if not self._safe_step(CATCH_UP_ROWS)[0]:
                 return
 
     def _index_step(self, rows: int) -> tuple[int, float]:
@@ -448,8 +398,36 @@ class Engine:
             finally:
                 conn.execute(f"PRAGMA synchronous={opening.SYNCHRONOUS[self.options.durability]}")
 
-    def _worker_step(self, rows: int) -> tuple[int, float]:
-        return self._index_step(rows) if self.read_only is None else (0, 0.0)
+    def _safe_step(self, rows: int) -> tuple[int, float]:
+        """``_index_step``; (0, 0.0) where the file cannot be written or the index is damaged."""
+        if self.read_only is not None or self.damage.known:
+            return 0, 0.0
+        try:
+            return self._index_step(rows)
+        except (apsw.Error, errors.StoreCorruptError) as error:
+            if not self.damage.met(error):
+                raise
+            return 0, 0.0
+
+    def _help(self) -> None:
+        """An index step by one that has just stored messages, where the worker cannot keep up."""
+        if not self._worker.overloaded:
+            return
+        try:
+            self._worker.helped(self._safe_step(CATCH_UP_ROWS)[0])
+        except (apsw.Error, errors.HermesStateError) as error:
+            # The messages are committed, and that is what the caller must hear; the rest is the worker's.
+            log.info("%s: indexing is left to the worker: %s", self.path, error)
+
+    def _spared(self, attempt: Callable[[], T]) -> T:
+        """``attempt()``, and once more without the index where inline indexing met damage in it."""
+        known = self.damage.known
+        try:
+            return attempt()
+        except (apsw.Error, errors.StoreCorruptError) as error:
+            if known or self.options.indexing != "inline" or not self.damage.met(error):
+                raise
+            return attempt()
 
     def _finish_upgrade(self, conn: apsw.Connection) -> None:
         if not indexing.pending(conn):

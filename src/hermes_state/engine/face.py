@@ -263,8 +263,9 @@ class Face:
             self._touched.clear()
             try:
                 # The triggers take only rows out of the index that stand there in our form.
-                while indexing.pending(conn) and indexing.index_step(conn, _STEP_ROWS):
-                    pass
+                while not self._engine.damage.known and indexing.pending(conn):
+                    if not indexing.index_step(conn, _STEP_ROWS):
+                        break
                 yield
                 self._settle(conn)
             finally:

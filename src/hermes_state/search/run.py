@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import apsw
@@ -43,6 +43,8 @@ def search(
     sort: object = None,
     exclude_session_id: str | None = None,
     per_session: int | None = None,
+    index_usable: bool = True,
+    on_damage: Callable[[apsw.Error], object] | None = None,
 ) -> list[dict[str, Any]]:
     """The hits of ``query``, best first, as dicts with the keys of the contract's section 4.4.
 
@@ -54,7 +56,7 @@ def search(
 
     The caller has brought the index up to date and holds one read transaction around the call.
     Where an index that the query needs is missing or damaged, the newest ``scan.SCAN_ROWS`` messages are
-    scanned.
+    scanned; so they are with ``index_usable`` False. ``on_damage`` is told what using the index raised.
     """
     chosen = filtering.make(
         source_filter, exclude_sources, role_filter, limit, offset, sort, exclude_session_id, per_session
@@ -63,12 +65,14 @@ def search(
     plan = build(conn if tables.FTS in have else None, query)
     if not plan.groups or chosen.limit == 0 or chosen.sources == ():
         return []
-    if _answerable(plan, have):
+    if index_usable and _answerable(plan, have):
         try:
             return _indexed(conn, plan, chosen, have)
         except (apsw.CorruptError, apsw.SQLError) as error:
             if not _index_damage(error):
                 raise
+            if on_damage is not None:
+                on_damage(error)
     return page(conn, scan(conn, plan, chosen), plan)
 
 
