@@ -344,7 +344,8 @@ def test_contains_cjk(text: str, cjk: bool) -> None:
 @pytest.mark.parametrize(
     "query",
     ["docker", "hello AND", "chat-send", '"exact phrase"', "deploy*", "a OR b NOT c", "C++", "a:b",
-     '"unbalanced', "(x", "AND", "", "***", "NEAR(a b)", "x^2", "{a}", "a'b", "广西 AND 桂林", "\x00", "\ud800"],
+     '"unbalanced', "(x", "AND", "", "***", "NEAR(a b)", "x^2", "{a}", "a'b", "广西 AND 桂林",
+     "\x00", "\ud800"],
 )  # fmt: skip
 def test_a_sanitized_query_is_one_that_fts5_takes(db: Any, query: str) -> None:
     sanitized = SessionDB._sanitize_fts5_query(query)
