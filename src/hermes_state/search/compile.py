@@ -18,7 +18,6 @@ import apsw
 from hermes_state._fastpath import query_text
 
 from .plan import Group, Operand, Plan, Term, fold
-from .tables import WORDS
 
 Params = tuple[object, ...]
 
@@ -38,6 +37,9 @@ SELECT id, rank FROM (
     UNION ALL
     SELECT h.id, COALESCE(b.rank, h.rank) FROM h LEFT JOIN b ON b.id = h.id
 )"""
+_WORDS_APART = """\
+SELECT rowid AS id, {rank} AS rank FROM messages_fts WHERE messages_fts MATCH ?
+AND NOT EXISTS (SELECT 1 FROM hs_fts_words_docsize d WHERE d.id = messages_fts.rowid)"""
 _SHORT = (
     "SELECT doc AS id, -(count(*) * 2.2) / (count(*) + 1.2) AS rank"
     " FROM temp.hs_vocabulary WHERE term >= ? AND term < ? GROUP BY doc"
@@ -113,9 +115,16 @@ class Compiler:
         rank = "rank" if self.ranked else "0.0"
         if route == "trigram":
             return Rows(_MATCH.format(table="messages_fts_trigram", rank=rank), (query,))
-        if self.words:
+        if self.words and self._in_words(query):
             return Rows(_WORDS_TOO.format(rank=rank), (query, query, query))
+        if self.words:
+            return Rows(_WORDS_APART.format(rank=rank), (query,))
         return Rows(_MATCH.format(table="messages_fts", rank=rank), (query,))
+
+    def _in_words(self, query: str) -> bool:
+        """Whether ``query`` matches a row of ``hs_fts_words``; most matches need not be asked for twice."""
+        sql = "SELECT 1 FROM hs_fts_words WHERE hs_fts_words MATCH ? LIMIT 1"
+        return self.conn.execute(sql, (query,)).fetchone() is not None
 
     def _short(self, term: Term) -> Rows:
         """The rows that hold a term of one or two characters: trigrams that begin with it."""
@@ -140,9 +149,12 @@ class Compiler:
         )
 
 
-def has_words(conn: apsw.Connection, have: frozenset[str]) -> bool:
+def has_words(conn: apsw.Connection) -> bool:
     """True when a row stands in ``hs_fts_words``."""
-    return WORDS in have and conn.execute("SELECT 1 FROM hs_fts_words_docsize LIMIT 1").fetchone() is not None
+    try:
+        return conn.execute("SELECT 1 FROM hs_fts_words_docsize LIMIT 1").fetchone() is not None
+    except apsw.SQLError:
+        return False  # a file without the table has no such row
 
 
 def _only(term: Term) -> Operand:

@@ -85,7 +85,10 @@ def build(conn: apsw.Connection | None, query: str | None) -> Plan:
 def _searchable(conn: apsw.Connection | None, kind: str, text: str) -> bool:
     if conn is None or kind == "substring" or text.isascii():
         return True
-    tokenizer = conn.fts5_tokenizer("unicode61", [])
+    try:
+        tokenizer = conn.fts5_tokenizer("unicode61", [])
+    except (apsw.NoFTS5Error, apsw.SQLError):
+        return True  # without FTS5 the scan answers, and it knows no empty phrase
     return bool(tokenizer(text.encode("utf-8"), apsw.FTS5_TOKENIZE_QUERY, None))
 
 

@@ -43,8 +43,10 @@ ORDER BY j.key, n.id"""
 
 def page(conn: apsw.Connection, ids: list[int], plan: Plan) -> list[dict[str, Any]]:
     """The hits ``ids`` in that order; ids whose message or session is gone are left out."""
-    marker = Marker(plan.wanted)
     out: list[dict[str, Any]] = []
+    if not ids:
+        return out
+    marker = Marker(plan.wanted)
     for chunk in _chunks(ids):
         bound = json.dumps(chunk)
         contexts = _contexts(conn, bound)

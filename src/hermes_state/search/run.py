@@ -61,28 +61,27 @@ def search(
     chosen = filtering.make(
         source_filter, exclude_sources, role_filter, limit, offset, sort, exclude_session_id, per_session
     )
-    have = tables.present(conn)
-    plan = build(conn if tables.FTS in have else None, query)
+    plan = build(conn, query)
     if not plan.groups or chosen.limit == 0 or chosen.sources == ():
         return []
-    if index_usable and _answerable(plan, have):
+    if index_usable:
         try:
-            return _indexed(conn, plan, chosen, have)
+            return _indexed(conn, plan, chosen)
         except (apsw.CorruptError, apsw.SQLError) as error:
-            if not _index_damage(error):
+            if _index_damage(error):
+                if on_damage is not None:
+                    on_damage(error)
+            elif not _index_missing(error):
                 raise
-            if on_damage is not None:
-                on_damage(error)
     return page(conn, scan(conn, plan, chosen), plan)
 
 
 def explain(conn: apsw.Connection, query: str | None) -> str:
     """In words: the terms of ``query``, the index that answers each, and how they are joined."""
-    have = tables.present(conn)
-    plan = build(conn if tables.FTS in have else None, query)
-    if plan.groups and not _answerable(plan, have):
+    plan = build(conn, query)
+    if plan.groups and not _answerable(plan, tables.present(conn)):
         return f"scan of the newest messages, since an index is missing:\n{describe(plan, False)}"
-    return describe(plan, has_words(conn, have))
+    return describe(plan, has_words(conn))
 
 
 def _answerable(plan: Plan, have: frozenset[str]) -> bool:
@@ -96,12 +95,15 @@ def _index_damage(error: apsw.Error) -> bool:
     return isinstance(error, apsw.CorruptError) or "vtable constructor failed" in str(error)
 
 
-def _indexed(
-    conn: apsw.Connection, plan: Plan, chosen: Filters, have: frozenset[str]
-) -> list[dict[str, Any]]:
+def _index_missing(error: apsw.Error) -> bool:
+    """No such table, FTS5 table, module or tokenizer. Asking first would cost every search a look."""
+    return str(error).startswith("no such ")
+
+
+def _indexed(conn: apsw.Connection, plan: Plan, chosen: Filters) -> list[dict[str, Any]]:
     if "short" in plan.routes:
         tables.prepare_connection(conn)
-    compiler = Compiler(conn, words=has_words(conn, have), ranked=chosen.order == "rank")
+    compiler = Compiler(conn, words=has_words(conn), ranked=chosen.order == "rank")
     found = compiler.plan(plan)
     if chosen.bare:
         sql = f"SELECT id FROM ({found.sql}) ORDER BY rank, id LIMIT ? OFFSET ?"  # noqa: S608 - constant parts

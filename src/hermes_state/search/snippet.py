@@ -32,7 +32,7 @@ Span = tuple[int, int]
 
 _LETTER = "[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSPACED) + "]"
 _SPACED = rf"(?!{_LETTER})[^\W_]"
-_TOKEN = re.compile(rf"({_LETTER})|(?:{_SPACED})+")
+_TOKEN = re.compile(rf"({_LETTER}+)|(?:{_SPACED})+")
 _ASCII_TOKEN = re.compile(r"()[0-9A-Za-z]+")
 _PIECE = re.compile(r"[^\W_]+")
 _INK = re.compile(r"\S")
@@ -64,18 +64,21 @@ class Marker:
 
     def __init__(self, terms: tuple[Term, ...]) -> None:
         self._words = [_word_pattern(t.kind, t.text) for t in terms if t.kind != "substring"]
+        # Without words and case nothing has to be folded: most searches in unspaced scripts.
+        self._as_is = all(t.kind == "substring" and t.text.lower() == t.text.upper() for t in terms)
         self._substrings = [re.compile(re.escape(lower(t.text))) for t in terms if t.kind == "substring"]
 
     def snippet(self, text: str) -> str:
         """About TOKENS tokens of ``text`` around the densest early find, finds marked."""
-        low = lower(text)
+        low = text if self._as_is else lower(text)
         found = self._spans(low, 0, len(low))
         if self._words and not text.isascii() and not all(found):
             low = text.translate(_BARE)
             found = self._spans(low, 0, len(low))
         start, end = _window(text, _anchor(found))
-        marked = _merged(self._spans(low, start, min(len(low), end + CHARS)), start, end)
-        return _rendered(text, start, end, marked)
+        if any(len(spans) == _SPANS_A_TERM for spans in found):  # perhaps not all finds of the window
+            found = self._spans(low, start, min(len(low), end + CHARS))
+        return _rendered(text, start, end, _merged(found, start, end))
 
     def _spans(self, low: str, start: int, end: int) -> list[list[Span]]:
         """The first finds of each term between the offsets."""
@@ -112,6 +115,8 @@ def _first_spans(pattern: re.Pattern[str], low: str, start: int, end: int) -> li
 
 def _anchor(found: list[list[Span]]) -> Span:
     """The find behind which most different terms follow soon; the first of the text among equals."""
+    if len(found) == 1:
+        return found[0][0] if found[0] else (0, 0)
     spans = sorted((span, term) for term, spans in enumerate(found) for span in spans)
     best, most = (0, 0), 0
     for i, (span, _) in enumerate(spans):
@@ -128,31 +133,48 @@ def _anchor(found: list[list[Span]]) -> Span:
 def _window(text: str, anchor: Span) -> Span:
     """Where the snippet begins and ends: some tokens before ``anchor``, TOKENS in all."""
     tokens = _ASCII_TOKEN if text.isascii() else _TOKEN
-    if len(text) <= CHARS and sum(map(_weight, tokens.finditer(text))) <= TOKENS:
+    if len(text) <= CHARS and _cut(tokens, text, 0, len(text)) == len(text):
         return 0, len(text)
-    lowest = max(0, anchor[0] - _BEFORE_CHARS)
-    start = anchor[0]
-    weight = 0.0
-    for token in reversed(list(tokens.finditer(text, lowest, anchor[0]))):
-        if token.start() == lowest and lowest > 0:
-            break
-        weight += _weight(token)
-        if weight > _BEFORE_TOKENS:
-            break
-        start = token.start()
+    start = _begin(tokens, text, anchor[0])
     if not _INK.search(text, 0, start):
         start = 0
-    end, weight, whole = min(len(text), start + CHARS), 0.0, start
+    most = min(len(text), start + CHARS)
+    return start, max(_cut(tokens, text, start, most), min(anchor[1], most))
+
+
+def _begin(tokens: re.Pattern[str], text: str, at: int) -> int:
+    """Where the tokens begin that a snippet shows before the find at ``at``."""
+    lowest = max(0, at - _BEFORE_CHARS)
+    start, room = at, float(_BEFORE_TOKENS)
+    for token in reversed(list(tokens.finditer(text, lowest, at))):
+        first, last = token.span()
+        if token.group(1):
+            size = min(last - first, int(room * 2))
+            room -= size / 2
+            first = last - size
+        else:
+            room -= 1
+        if room < 0 or (first == lowest > 0 and not token.group(1)):
+            break
+        start = first
+    return start
+
+
+def _cut(tokens: re.Pattern[str], text: str, start: int, end: int) -> int:
+    """The end of the last token that fits into TOKENS from ``start`` on, or ``end`` where all do."""
+    room, whole = float(TOKENS), start
     for token in tokens.finditer(text, start, end):
-        weight += _weight(token)
-        if weight > TOKENS:
-            return start, max(whole, min(anchor[1], end))
-        whole = token.end()
-    return start, end
-
-
-def _weight(token: re.Match[str]) -> float:
-    return 0.5 if token.group(1) else 1.0
+        first, last = token.span()
+        if token.group(1):
+            if last - first > room * 2:
+                return first + int(room * 2)
+            room -= (last - first) / 2
+        else:
+            room -= 1
+        if room < 0:
+            return whole
+        whole = last
+    return end
 
 
 def _merged(found: list[list[Span]], start: int, end: int) -> list[Span]:
