@@ -33,6 +33,28 @@ cdef inline bint _open_end(str text, Py_ssize_t last) noexcept:
     return False
 
 
+cdef enum:
+    BLOCK = 256
+
+
+cdef bint _unstorable(str text) noexcept:
+    """Whether a surrogate stands in ``text``, asked a block at a time without a branch inside."""
+    cdef Py_ssize_t start = 0, end, i, size = PyUnicode_GET_LENGTH(text)
+    cdef const Py_UCS2* units = <const Py_UCS2*>PyUnicode_DATA(text)
+    cdef Py_UCS2 found
+    if PyUnicode_KIND(text) != 2:
+        return has_surrogate(text)
+    while start < size:
+        end = min(start + BLOCK, size)
+        found = 0
+        for i in range(start, end):
+            found |= (units[i] & 0xF800) == 0xD800
+        if found:
+            return True
+        start = end
+    return False
+
+
 cdef str _column(object value):
     if PyUnicode_CheckExact(value):
         return <str>value
@@ -139,7 +161,7 @@ def text(content, tool_name, tool_calls):
         joined = PyUnicode_Substring(joined, 0, CAP)
     if _has(joined, 0):
         joined = joined.replace("\x00", " ")
-    if has_surrogate(joined):
+    if _unstorable(joined):
         joined = joined.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return joined + "  " if _open_end(joined, 2) else joined
 
