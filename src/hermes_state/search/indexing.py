@@ -26,7 +26,7 @@ __all__ = [
     "trigram_mode",
 ]  # fmt: skip
 
-STEP_BYTES: Final = 1_000_000
+STEP_BYTES: Final = 250_000
 """Stored bytes of text after which a step takes no further row (it always takes one)."""
 
 V11_TEXT = "COALESCE(m.content, '') || ' ' || COALESCE(m.tool_name, '') || ' ' || COALESCE(m.tool_calls, '')"
