@@ -147,7 +147,7 @@ def _write(options: argparse.Namespace, results: list[Result], about: dict[str, 
 def _judge(results: list[Result], bounds: dict[str, float]) -> int:
     missed = [result for result in results if result.reached is False]
     if missed:
-        print(f"{len(missed)} goals not reached")
+        print(f"{len(missed)} goals not reached (goals are for sizes S, M and L)")
     fallen = [result for result in results if report.behind(result, bounds)]
     for result in fallen:
         print(f"behind its bound {bounds[result.key]:g}: {result.key} is at {report.number(result.ratio)}")

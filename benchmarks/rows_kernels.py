@@ -54,7 +54,7 @@ CALL = {
     "function": {"name": "terminal", "arguments": json.dumps({"command": "ls -la", "q": "中文参数" * 20})},
 }
 _chance = random.Random(3)
-LATIN = " ".join("".join(_chance.choices("abcdefghij", k=6)) for _ in range(1_500))[:10_000]
+LATIN = " ".join("".join(_chance.choices("abcdefghié", k=6)) for _ in range(1_500))[:10_000]
 MIXED = "修改youer服务端的计划 and more words " * 20
 
 

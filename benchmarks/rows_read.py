@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,23 +17,26 @@ from .runner import Bench, Goal, Measure, Side, Values, repeated, row
 LONG, MIDDLE = "bench-long", "bench-middle"
 LONG_MESSAGES, MIDDLE_MESSAGES = 20_000, 5_000
 READERS = 8
-#: Queries that v11 answers by its indexes, with filters; the words are common in the data.
+#: Queries that v11 answers by its indexes, with their filters; `Words` fills the braces in from the file.
 QUERIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "one word": ("docker", {}),
-    "two words": ("docker error", {}),
-    "AND of three": ("file AND error AND test", {}),
-    "OR": ("docker OR kubernetes OR deploy", {}),
-    "NOT": ("error NOT file", {}),
+    "one word": ("{middle}", {}),
+    "two words": ("{common} {middle}", {}),
+    "AND of three": ("{common} AND {middle} AND {rare}", {}),
+    "OR": ("{middle} OR {rare} OR docker", {}),
+    "NOT": ("{middle} NOT {common}", {}),
     "phrase": ('"error message"', {}),
-    "prefix": ("deploy*", {}),
+    "prefix": ("{start}*", {}),
     "hyphenated word": ("read-only", {}),
-    "dotted word": ("setup.py", {}),
-    "filters": ("error", {"source_filter": ["cli", "telegram"], "role_filter": ["assistant"]}),
-    "second page": ("error", {"offset": 20}),
-    "longer CJK": ("考勤报告", {}),
-    "longer CJK, AND": ("数据服务 AND 考勤报告", {}),
-    "Korean": ("서울역에", {}),
+    "a word of one row": ("{single}", {}),
+    "no hit": ("zyxwvutsrq", {}),
+    "filters": ("{middle}", {"source_filter": ["cli", "telegram"], "role_filter": ["assistant"]}),
+    "second page": ("{middle}", {"offset": 20}),
+    "three Han characters": ("{han}", {}),
+    "three Han characters, OR": ("{han} OR {han2}", {}),
+    "three Hangul syllables": ("{hangul}", {}),
 }
+IN_SHORT_FORM = ("NOT", "second page", "three Han characters")
+"""The few whose time at the small size is more than the overhead of a call."""
 
 
 def sessions(size: str | int) -> Iterator[corpus.Session]:
@@ -50,11 +53,14 @@ def sessions(size: str | int) -> Iterator[corpus.Session]:
         start += count
 
 
+def read_name(bench: Bench) -> str:
+    """The name of the prepared file of the size that is read."""
+    return f"read-{bench.reads}"
+
+
 def read_file(bench: Bench, side: Side) -> Path:
     """The side's file of the size that is read."""
-    return bench.prepared(
-        side, f"read-{bench.reads}", lambda path: corpus.bulk_load(path, sessions(bench.reads))
-    )
+    return bench.prepared(side, read_name(bench), lambda path: corpus.bulk_load(path, sessions(bench.reads)))
 
 
 @contextmanager
@@ -73,27 +79,50 @@ def timed(bench: Bench, side: Side, call: Callable[[Any], Any]) -> Values:
         return {"time": repeated(lambda: call(store)) * 1000}
 
 
-_words: dict[Path, str] = {}
+_words: dict[Path, dict[str, str]] = {}
 
 
-def commonest_word(bench: Bench, side: Side) -> str:
-    """The ASCII word of three letters or more that most rows of the file have."""
-    path = read_file(bench, side)
+def words(bench: Bench, side: Side) -> dict[str, str]:
+    """Words of the file by how many rows have them; the same for both sides.
+
+    ``commonest`` is the most frequent of three ASCII letters or more, ``common``, ``middle`` and
+    ``rare`` are the 10th, 100th and 1,000th (or last), ``single`` is in one row, ``start`` is the
+    beginning of ``middle``; ``han``, ``han2`` and ``hangul`` are the most frequent trigrams.
+    """
+    read_file(bench, side)
+    path = bench.workspace / f"{read_name(bench)}.db"  # as both were copied from it
     if path not in _words:
-        conn = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-        try:
-            conn.execute("CREATE VIRTUAL TABLE temp.words USING fts5vocab(main, messages_fts, row)")
-            ranked = conn.execute("SELECT term FROM words WHERE length(term) > 2 ORDER BY doc DESC LIMIT 50")
-            _words[path] = next(term for (term,) in ranked if term.isascii() and term.isalpha())
-        finally:
-            conn.close()
+        _words[path] = _chosen_words(path)
     return _words[path]
+
+
+def _chosen_words(path: Path) -> dict[str, str]:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as conn:
+        latin = [
+            term for term in _terms(conn, "messages_fts")
+            if term.isascii() and term.isalpha() and len(term) > 2 and term not in ("and", "not")
+        ]  # fmt: skip
+        trigrams = _terms(conn, "messages_fts_trigram")
+        han = [term for term in trigrams if all("\u4e00" <= letter <= "\u9fff" for letter in term)]
+        hangul = [term for term in trigrams if all("\uac00" <= letter <= "\ud7a3" for letter in term)]
+    return {
+        "commonest": latin[0], "common": latin[9], "middle": latin[min(99, len(latin) // 2)],
+        "rare": latin[min(999, len(latin) - 2)], "single": latin[-1],
+        "start": latin[min(99, len(latin) // 2)][:3], "han": [*han, "考勤报"][0],
+        "han2": [*han[1:], "数据库"][0], "hangul": [*hangul, "서울역"][0],
+    }  # fmt: skip
+
+
+def _terms(conn: sqlite3.Connection, table: str) -> list[str]:
+    """The terms of a full-text table, those of most rows first."""
+    conn.execute(f"CREATE VIRTUAL TABLE temp.terms_{table} USING fts5vocab(main, {table}, row)")
+    return [term for (term,) in conn.execute(f"SELECT term FROM terms_{table} ORDER BY doc DESC, term")]
 
 
 def _commonest(name: str, sort: str | None, most: float) -> None:
     @row(f"commonest word, {name}", "read", Measure("time", "ms", Goal(most=most)), short=True)
     def run(bench: Bench, side: Side) -> Values:
-        word = commonest_word(bench, side)
+        word = words(bench, side)["commonest"]
         return timed(bench, side, lambda store: store.search_messages(word, sort=sort))
 
 
@@ -103,28 +132,16 @@ _commonest("oldest", "oldest", 0.05)
 
 
 def _query(name: str, query: str, given: dict[str, Any]) -> None:
-    @row(f"query: {name}", "read", Measure("time", "ms", Goal(most=1.0)), short=True)
+    @row(
+        f"query: {name}", "read", Measure("time", "ms", Goal(most=1.0)), short=name in IN_SHORT_FORM
+    )  # fmt: skip
     def run(bench: Bench, side: Side) -> Values:
-        return timed(bench, side, lambda store: store.search_messages(query, **given))
+        text = query.format_map(words(bench, side))
+        return timed(bench, side, lambda store: store.search_messages(text, **given))
 
 
 for _name, (_text, _given) in QUERIES.items():
     _query(_name, _text, _given)
-
-
-@row("query: a word of one row", "read", Measure("time", "ms", Goal(most=1.0)), short=True)
-def rare_word(bench: Bench, side: Side) -> Values:
-    path = read_file(bench, side)
-    conn = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    try:
-        conn.execute("CREATE VIRTUAL TABLE temp.words USING fts5vocab(main, messages_fts, row)")
-        found = conn.execute(
-            "SELECT term FROM words WHERE doc = 1 AND term GLOB '[a-z]*' AND length(term) > 7"
-        )
-        word = next(term for (term,) in found if term.isascii() and term.isalpha())
-    finally:
-        conn.close()
-    return timed(bench, side, lambda store: store.search_messages(word))
 
 
 @row("20 hits inside the long session, contexts included", "read", Measure("time", "ms", Goal(most=0.02)))
@@ -137,7 +154,7 @@ def hits_in_long_session(bench: Bench, side: Side) -> Values:
     path = bench.prepared(side, f"long-{bench.reads}", build)
     store = side.open(path)
     try:
-        return {"time": repeated(lambda: store.search_messages("kubernetes OR docker", limit=20)) * 1000}
+        return {"time": repeated(lambda: store.search_messages("error OR file", limit=20)) * 1000}
     finally:
         store.close()
 
