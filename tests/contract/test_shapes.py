@@ -13,17 +13,55 @@ import pytest
 
 from hermes_state import SessionDB, errors
 
-SESSION_COLUMNS = """
-    id source user_id model model_config system_prompt parent_session_id started_at ended_at end_reason
-    message_count tool_call_count input_tokens output_tokens cache_read_tokens cache_write_tokens
-    reasoning_tokens billing_provider billing_base_url billing_mode estimated_cost_usd actual_cost_usd
-    cost_status cost_source pricing_version title api_call_count handoff_state handoff_platform
-    handoff_error
-""".split()
-MESSAGE_COLUMNS = """
-    id session_id role content tool_call_id tool_calls tool_name timestamp token_count finish_reason
-    reasoning reasoning_content reasoning_details codex_reasoning_items codex_message_items
-""".split()
+SESSION_COLUMNS = [
+    "id",
+    "source",
+    "user_id",
+    "model",
+    "model_config",
+    "system_prompt",
+    "parent_session_id",
+    "started_at",
+    "ended_at",
+    "end_reason",
+    "message_count",
+    "tool_call_count",
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "billing_provider",
+    "billing_base_url",
+    "billing_mode",
+    "estimated_cost_usd",
+    "actual_cost_usd",
+    "cost_status",
+    "cost_source",
+    "pricing_version",
+    "title",
+    "api_call_count",
+    "handoff_state",
+    "handoff_platform",
+    "handoff_error",
+]
+MESSAGE_COLUMNS = [
+    "id",
+    "session_id",
+    "role",
+    "content",
+    "tool_call_id",
+    "tool_calls",
+    "tool_name",
+    "timestamp",
+    "token_count",
+    "finish_reason",
+    "reasoning",
+    "reasoning_content",
+    "reasoning_details",
+    "codex_reasoning_items",
+    "codex_message_items",
+]
 
 
 @pytest.fixture
