@@ -2,7 +2,7 @@
 
 include "_scripts_class.pxd"
 
-from hermes_state._fastpath._query_text_py import MAX_QUERY_CHARS, MAX_TERMS
+from hermes_state._fastpath._query_text_py import MAX_QUERY_CHARS, MAX_TERMS, _whole_words
 
 cdef Py_ssize_t _MAX_CHARS = MAX_QUERY_CHARS
 cdef Py_ssize_t _MAX_TERMS = MAX_TERMS
@@ -65,6 +65,8 @@ cdef str _readable(object text):
     if not isinstance(text, str):
         raise TypeError(f"query must be a str, not {type(text).__name__}")
     head = PyUnicode_Substring(text, 0, min(PyUnicode_GET_LENGTH(text), _MAX_CHARS))
+    if PyUnicode_GET_LENGTH(text) > _MAX_CHARS:
+        head = _whole_words(head)
     if has_surrogate(head):
         head = head.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "ignore")
     if PyUnicode_FindChar(head, 0, 0, PyUnicode_GET_LENGTH(head), 1) >= 0:

@@ -41,8 +41,8 @@ def tokenize(text: str | None) -> list[Token]:
     White space and NUL separate. ``"..."`` is a phrase, with ``prefix`` True where a star
     follows at once; a quotation mark without a partner falls away. AND, OR and NOT in capitals are
     operators (``groups`` decides which of them have operands). A word is whatever else
-    stands together, stars and punctuation included. Reads MAX_QUERY_CHARS characters; surrogate pairs
-    are joined, lone surrogates dropped. None is the empty query; TypeError for any other
+    stands together, stars and punctuation included. Reads the whole words in MAX_QUERY_CHARS
+    characters; surrogate pairs are joined, lone surrogates dropped. None is the empty query; TypeError for any other
     type than str.
     """
     out: list[Token] = []
@@ -121,9 +121,17 @@ def _readable(text: str | None) -> str:
     if not issubclass(type(text), str):
         raise TypeError(f"query must be a str, not {type(text).__name__}")
     head = str.__getitem__(text, slice(None, MAX_QUERY_CHARS))
+    if str.__len__(text) > MAX_QUERY_CHARS:
+        head = _whole_words(head)
     if not head.isascii() and _SURROGATE.search(head):
         head = head.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "ignore")
     return head.replace("\x00", " ")
+
+
+def _whole_words(head: str) -> str:
+    """``head`` without its last word, which the cut may have halved, unless it is the only one."""
+    words = head.rsplit(None, 1)
+    return words[0] if len(words) == 2 else head
 
 
 def _phrase(phrase: str, prefix: bool) -> list[Leaf]:

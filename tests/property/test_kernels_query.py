@@ -128,3 +128,10 @@ def test_none_is_the_empty_query_and_other_types_are_refused(twin: ModuleType) -
     assert twin.sanitize(None) == ""
     with pytest.raises(TypeError, match="query must be a str, not bytes"):
         twin.sanitize(b"docker")
+
+
+@pytest.mark.parametrize("twin", both("query_text"))
+def test_a_query_that_is_cut_keeps_whole_words_only(twin: ModuleType) -> None:
+    for size in range(3):
+        assert twin.sanitize("x" * size + " " + "docker " * 4000) in ("docker", "x docker", "xx docker")
+    assert twin.sanitize("x" * 20_000) == "x" * twin.MAX_QUERY_CHARS

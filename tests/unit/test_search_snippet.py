@@ -94,6 +94,9 @@ def test_a_hit_in_a_word_without_end_has_a_short_snippet() -> None:
         ("é", "e\u0301" * 300_000),
         ("中" * 500, "中" * 300_000),
         ("x*", "中x" * 300_000),
+        ("x" * 9_000, "x" * 9_000),
+        (".".join("xy" * 3_000), " ".join("xy" * 3_000)),
+        (" ".join(f"w{i}" for i in range(60)), " ".join(f"w{i % 60}" for i in range(200_000))),
     ],
 )
 def test_hostile_texts_are_read_in_linear_time(query: str, text: str) -> None:
