@@ -70,16 +70,18 @@ def compiled_names() -> set[str]:
     return {name for name, kind in fastpath_info()["kernels"].items() if kind == "compiled"}
 
 
-def package_files() -> set[str]:
-    """Every Python file of the package, by the name that it has when it is installed."""
-    rooms = {path.relative_to(SOURCES) for path in (SOURCES / "hermes_state").rglob("*.py")}
-    kernels = {Path("hermes_state", "_fastpath", path.name) for path in FASTPATH.glob("*.py")}
+def package_files(tree: Path) -> set[str]:
+    """Every Python file of the package in ``tree``, by the name that it has when it is installed."""
+    rooms = {path.relative_to(tree / "src") for path in (tree / "src" / "hermes_state").rglob("*.py")}
+    kernels = {
+        Path("hermes_state", "_fastpath", path.name) for path in (tree / "src" / "_fastpath").glob("*.py")
+    }
     return {path.as_posix() for path in rooms | kernels}
 
 
-def wrong_in_wheel(names: set[str], compiled: set[str]) -> list[str]:
-    """What a wheel lacks and what it must not have."""
-    wanted = package_files() | {"hermes_state/py.typed", "hermes_state/cli/sample/conversations.jsonl"}
+def wrong_in_wheel(names: set[str], compiled: set[str], tree: Path) -> list[str]:
+    """What a wheel that was built in ``tree`` lacks and what it must not have."""
+    wanted = package_files(tree) | {"hermes_state/py.typed", "hermes_state/cli/sample/conversations.jsonl"}
     wrong = [f"lacks {name}" for name in sorted(wanted - names)]
     modules = {Path(name).name.split(".")[0] for name in names if name.endswith((".so", ".pyd"))}
     expected = {f"_{kernel}_c" for kernel in compiled}
@@ -97,7 +99,9 @@ def test_the_source_archive_and_the_wheel_built_from_it_hold_what_they_must(tree
     (archive,) = dist.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
         names = {Path(*Path(name).parts[1:]).as_posix() for name in opened.getnames()}
-    kernel_sources = {f"src/_fastpath/{path.name}" for path in FASTPATH.glob("*.p[yx][xd]")}
+    kernel_sources = {
+        f"src/_fastpath/{path.name}" for path in (tree / "src" / "_fastpath").glob("*.p[yx][xd]")
+    }
     wanted = {
         "LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "setup.py", "docs/design.md",
         "src/hermes_state/py.typed", "src/hermes_state/cli/sample/conversations.jsonl",
@@ -108,7 +112,7 @@ def test_the_source_archive_and_the_wheel_built_from_it_hold_what_they_must(tree
         name for name in names if name.split("/")[0] in ("tests", "benchmarks", "tools", ".ci", "build")
     ]
     (wheel,) = dist.glob("*.whl")
-    assert wrong_in_wheel(set(zipfile.ZipFile(wheel).namelist()), compiled_names()) == []
+    assert wrong_in_wheel(set(zipfile.ZipFile(wheel).namelist()), compiled_names(), tree) == []
 
 
 @pytest.mark.slow
@@ -116,7 +120,7 @@ def test_a_wheel_without_extensions_serves_every_platform(tree: Path, tmp_path: 
     (wheel,) = build(tree, "--wheel", env=environment(**{NO: "1"})).glob("*.whl")
     assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as opened:
-        assert wrong_in_wheel(set(opened.namelist()), set()) == []
+        assert wrong_in_wheel(set(opened.namelist()), set(), tree) == []
         opened.extractall(tmp_path / "installed")
     store = (
         f"{ALONE} info = hermes_state.fastpath_info(); assert not info['compiled'], info;"
