@@ -61,11 +61,12 @@ class Settings:
 def run(
     settings: Settings,
     on_problem: Callable[[Problem], None],
-    on_progress: Callable[[Reader], None],
+    on_progress: Callable[[str, int], None],
 ) -> Report:
     """Do all of it; the report.
 
-    ``on_problem`` hears of every line that is not stored, ``on_progress`` of every one that is.
+    ``on_problem`` hears of every line that is not stored, ``on_progress`` of the
+    stage that the run is in, with the bytes of the file that were read.
 
     Raises:
         sqlite3.Error, OSError: the store or the file failed.
@@ -81,16 +82,19 @@ def run(
 
     def stored(record: Record) -> None:
         picker.see(record)
-        on_progress(reader)
+        on_progress("storing", reader.position)
 
     db = _open(settings)
     try:
         loaded = loading.load(db, reader, refused, stored)
+        size = reader.path.stat().st_size
+        on_progress("completing the index", size)
         started = time.perf_counter()
     finally:
         db.close()
     closing = time.perf_counter() - started
     _describe(report, settings, reader, loaded, closing)
+    on_progress("comparing and searching", size)
     with _open(settings) as db:
         _verify(report, db, reader, loaded)
         live = _live(report, db)
@@ -215,7 +219,10 @@ def _totals(report: Report, settings: Settings, counts: dict[str, int]) -> None:
         **counts,
         "file_bytes": settings.path.stat().st_size,
         "messages_per_second": _rate(loaded["messages"], loaded["store_seconds"]),
-        "input_bytes_per_second": _rate(report.input["unpacked_bytes"], loaded["seconds"]),
+        "searchable_seconds": loaded["seconds"] + loaded["close_seconds"],
+        "input_bytes_per_second": _rate(
+            report.input["unpacked_bytes"], loaded["seconds"] + loaded["close_seconds"]
+        ),
         "append_seconds_median": sorted(report.live["append_seconds"])[len(LIVE_MESSAGES) // 2],
         "search_seconds_median": searches[len(searches) // 2],
         "search_seconds_worst": searches[-1],

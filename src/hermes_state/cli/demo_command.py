@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from hermes_state.cli import demo
-from hermes_state.cli.records import Problem, Reader
+from hermes_state.cli.records import Problem
 from hermes_state.cli.report import Report
 from hermes_state.cli.screen import Screen, clean
 
@@ -88,13 +88,13 @@ def _print(report: Report) -> None:
 
 
 @contextlib.contextmanager
-def _progress(path: Path) -> Iterator[Callable[[Reader], None]]:
-    """A bar on standard error while a file is loaded, where a person looks at it."""
+def _progress(path: Path) -> Iterator[Callable[[str, int], None]]:
+    """A bar on standard error that names the stage, where a person looks at it."""
     if not sys.stderr.isatty():
-        yield lambda reader: None
+        yield lambda stage, done: None
         return
     percent = TextColumn("{task.percentage:>3.0f} %")
-    columns = (TextColumn("storing"), BarColumn(), percent, TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), percent, TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("storing", total=path.stat().st_size)
-        yield lambda reader: bar.update(task, completed=reader.position)
+        yield lambda stage, done: bar.update(task, description=stage, completed=done)

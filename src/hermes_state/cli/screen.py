@@ -192,15 +192,14 @@ class Screen:
         table = Table(box=None, padding=(0, 2), show_edge=False, show_header=False)
         table.add_column()
         table.add_column(justify="right")
+        whole_rate = _size(totals["input_bytes_per_second"] or 0)
         rows = [
             ("sessions, messages", f"{totals['sessions']:,}, {totals['messages']:,}"),
             ("input", f"{_size(given['bytes'])}, unpacked {_size(given['unpacked_bytes'])}"),
-            (
-                "read and stored in",
-                f"{_time(loaded['seconds'])}, {_per_second(totals['input_bytes_per_second'])}",
-            ),
-            ("messages stored a second", f"{totals['messages_per_second'] or 0:,.0f}"),
+            ("read and stored in", _time(loaded["seconds"])),
             ("index completed and file closed in", _time(loaded["close_seconds"])),
+            ("both together", f"{_time(totals['searchable_seconds'])}, {whole_rate} of input a second"),
+            ("messages stored a second", f"{totals['messages_per_second'] or 0:,.0f}"),
             ("compared with the input in", _time(report.verified["seconds"])),
             ("one append, median", _time(totals["append_seconds_median"])),
             (
@@ -273,10 +272,6 @@ def _size(number: float) -> str:
             break
         number /= 1000
     return f"{number:,.0f} {unit}" if unit == "bytes" else f"{number:,.1f} {unit}"
-
-
-def _per_second(rate: float | None) -> str:
-    return f"{_size(rate or 0)} a second"
 
 
 def _kernels(kernels: dict[str, str]) -> str:
