@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import matcher
 import pytest
 from search_store import add, hits, index, session, set_triggers, store
 
-from hermes_state.search import run, scan, tables
+from hermes_state.search import filters, plan, recent, run, scan, tables
 
 KEYS = {
     "id", "session_id", "role", "timestamp", "tool_name", "snippet", "context", "source", "model",
@@ -123,6 +124,38 @@ def test_time_order_is_the_same_by_index_and_by_row(wide: int, monkeypatch: pyte
         given = {"sort": sort, "exclude_sources": ["cli"], "role_filter": ["user"]}
         assert hits(STORE, query, **given) == expected(query, **given)
         assert hits(STORE, query, sort=sort, per_session=10**6) == expected(query, sort=sort)
+
+
+@pytest.fixture
+def timed() -> Iterator[apsw.Connection]:
+    """The store with an index by time."""
+    STORE.execute("CREATE INDEX IF NOT EXISTS hs_idx_messages_time ON messages(timestamp)")
+    yield STORE
+    STORE.execute("DROP INDEX hs_idx_messages_time")
+
+
+@pytest.mark.parametrize("window", [4, 20, 1000])
+@pytest.mark.parametrize("query", ROUTES.values(), ids=ROUTES)
+def test_a_page_from_one_end_of_time_is_the_page_of_the_whole(
+    timed: apsw.Connection, query: str, window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent, "WINDOW", window)
+    monkeypatch.setattr(run, "WIDE", 1)
+    for sort, limit, offset, roles in itertools.product(
+        ("newest", "oldest"), (1, 2, 9), (0, 1, 500), (None, ["user"])
+    ):
+        found = hits(timed, query, sort=sort, limit=limit, offset=offset, role_filter=roles)
+        assert found == expected(query, sort=sort, role_filter=roles)[offset : offset + limit]
+
+
+def test_ids_far_apart_are_not_taken_for_one_range(
+    timed: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = filters.make(None, None, None, 2, 0, "newest", None, None)
+    wanted = plan.build(timed, "docker")
+    assert recent.page(timed, wanted, True, chosen) == expected("docker", sort="newest")[:2]
+    monkeypatch.setattr(recent, "SPREAD", 5)
+    assert recent.page(timed, wanted, True, chosen) is None
 
 
 def test_limits_that_are_odd() -> None:

@@ -21,28 +21,32 @@ from .plan import Group, Operand, Plan, Term, fold
 
 Params = tuple[object, ...]
 
-_MATCH = "SELECT rowid AS id, {rank} AS rank FROM {table} WHERE {table} MATCH ?"
+_MATCH = "SELECT rowid AS id, {rank} AS rank FROM {table} WHERE {table} MATCH ?{between}"
+_WORDS_UNRANKED = """\
+SELECT rowid AS id, 0.0 AS rank FROM messages_fts WHERE messages_fts MATCH ?{between}
+AND NOT EXISTS (SELECT 1 FROM hs_fts_words_docsize d WHERE d.id = messages_fts.rowid)
+UNION ALL SELECT rowid, 0.0 FROM hs_fts_words WHERE hs_fts_words MATCH ?{between}"""
 # bm25 is worked out for a row when its rank is read: once each here, for rows that pass the conditions.
 # The plus sign keeps SQLite from asking FTS5 row by row, each time from the start.
 _WORDS_TOO = """\
 SELECT id, rank FROM (
-    WITH h(id, rank) AS MATERIALIZED (SELECT rowid, {rank} FROM hs_fts_words WHERE hs_fts_words MATCH ?),
+    WITH h(id, rank) AS MATERIALIZED (SELECT rowid, rank FROM hs_fts_words WHERE hs_fts_words MATCH ?),
     b(id, rank) AS MATERIALIZED (
-        SELECT rowid, {rank} FROM messages_fts
+        SELECT rowid, rank FROM messages_fts
         WHERE messages_fts MATCH ? AND +rowid IN (SELECT id FROM h)
     )
-    SELECT rowid AS id, {rank} AS rank FROM messages_fts
+    SELECT rowid AS id, rank FROM messages_fts
     WHERE messages_fts MATCH ?
     AND NOT EXISTS (SELECT 1 FROM hs_fts_words_docsize d WHERE d.id = messages_fts.rowid)
     UNION ALL
     SELECT h.id, COALESCE(b.rank, h.rank) FROM h LEFT JOIN b ON b.id = h.id
 )"""
 _WORDS_APART = """\
-SELECT rowid AS id, {rank} AS rank FROM messages_fts WHERE messages_fts MATCH ?
+SELECT rowid AS id, rank FROM messages_fts WHERE messages_fts MATCH ?
 AND NOT EXISTS (SELECT 1 FROM hs_fts_words_docsize d WHERE d.id = messages_fts.rowid)"""
 _SHORT = (
     "SELECT doc AS id, -(count(*) * 2.2) / (count(*) + 1.2) AS rank"
-    " FROM temp.hs_vocabulary WHERE term >= ? AND term < ? GROUP BY doc"
+    " FROM temp.hs_vocabulary WHERE term >= ? AND term < ?{between} GROUP BY doc"
 )
 
 
@@ -59,12 +63,14 @@ class Compiler:
     """Makes ``Rows`` of plans for one connection.
 
     ``words``: rows stand in ``hs_fts_words``, so it must be asked. ``ranked``: ranks are wanted
-    (bm25 costs more than the match itself), else they are 0.
+    (bm25 costs more than the match itself), else they are 0. ``between``: only rows with ids in this
+    range, ends included, are wanted (unranked).
     """
 
     conn: apsw.Connection
     words: bool
     ranked: bool
+    between: tuple[int, int] | None = None
 
     def plan(self, plan: Plan) -> Rows:
         """The rows that any group of the plan matches."""
@@ -97,7 +103,7 @@ class Compiler:
 
     def _ids(self, operand: Operand) -> Rows:
         """The rows in which all terms of one operand hold, whatever their indexes, unranked."""
-        quiet = Compiler(self.conn, self.words, ranked=False)
+        quiet = Compiler(self.conn, self.words, False, self.between)
         parts = [
             quiet._short(term) if term.route == "short" else quiet._match(term.route, ((_only(term),),))
             for term in operand.terms
@@ -112,14 +118,28 @@ class Compiler:
                 for group in groups
             ]
         )
+        if route == "words" and self.words:
+            return self._words(query)
         rank = "rank" if self.ranked else "0.0"
-        if route == "trigram":
-            return Rows(_MATCH.format(table="messages_fts_trigram", rank=rank), (query,))
-        if self.words and self._in_words(query):
-            return Rows(_WORDS_TOO.format(rank=rank), (query, query, query))
-        if self.words:
-            return Rows(_WORDS_APART.format(rank=rank), (query,))
-        return Rows(_MATCH.format(table="messages_fts", rank=rank), (query,))
+        table = "messages_fts" if route == "words" else "messages_fts_trigram"
+        return Rows(
+            _MATCH.format(table=table, rank=rank, between=self._range("rowid")), (query, *self._ends())
+        )
+
+    def _words(self, query: str) -> Rows:
+        """One MATCH in the word index where some rows are answered by ``hs_fts_words``."""
+        if not self.ranked:
+            params = (query, *self._ends())
+            return Rows(_WORDS_UNRANKED.format(between=self._range("rowid")), params + params)
+        if self._in_words(query):
+            return Rows(_WORDS_TOO, (query, query, query))
+        return Rows(_WORDS_APART, (query,))
+
+    def _range(self, name: str) -> str:
+        return f" AND {name} BETWEEN ? AND ?" if self.between else ""
+
+    def _ends(self) -> Params:
+        return self.between or ()
 
     def _in_words(self, query: str) -> bool:
         """Whether ``query`` matches a row of ``hs_fts_words``; most matches need not be asked for twice."""
@@ -129,7 +149,7 @@ class Compiler:
     def _short(self, term: Term) -> Rows:
         """The rows that hold a term of one or two characters: trigrams that begin with it."""
         first = fold(self.conn, term.text)
-        return Rows(_SHORT, (first, _after(first)))
+        return Rows(_SHORT.format(between=self._range("doc")), (first, _after(first), *self._ends()))
 
     def _all(self, parts: list[Rows]) -> Rows:
         """The rows of every part, ranks added."""

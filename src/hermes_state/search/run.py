@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import apsw
 
-from hermes_state.store.rows import column, scalar
+from hermes_state.store.rows import column, rows
 
 from . import filters as filtering
-from . import tables
+from . import recent, tables
 from .compile import Compiler, Rows, has_words
 from .filters import Filters
 from .plan import Plan, build, describe
@@ -103,8 +103,8 @@ def _index_missing(error: apsw.Error) -> bool:
 def _indexed(conn: apsw.Connection, plan: Plan, chosen: Filters) -> list[dict[str, Any]]:
     if "short" in plan.routes:
         tables.prepare_connection(conn)
-    compiler = Compiler(conn, words=has_words(conn), ranked=chosen.order == "rank")
-    found = compiler.plan(plan)
+    words = has_words(conn)
+    found = Compiler(conn, words, ranked=chosen.order == "rank").plan(plan)
     if chosen.bare:
         sql = f"SELECT id FROM ({found.sql}) ORDER BY rank, id LIMIT ? OFFSET ?"  # noqa: S608 - constant parts
         ids = column(conn, sql, (*found.params, chosen.limit, chosen.offset))
@@ -112,14 +112,23 @@ def _indexed(conn: apsw.Connection, plan: Plan, chosen: Filters) -> list[dict[st
         if len(hits) == len(ids):
             return hits
         # An index row without its message or session stood on the page: look for whole hits only.
-    return page(conn, _filtered(conn, found, chosen), plan)
+    if chosen.order == "rank":
+        return page(conn, _filtered(conn, found, chosen), plan)
+    few = _few(conn, found)
+    if few is not None:
+        return page(conn, _filtered(conn, few, chosen), plan)
+    ids = recent.page(conn, plan, words, chosen)
+    return page(conn, _filtered(conn, found, chosen, wide=True) if ids is None else ids, plan)
 
 
-def _filtered(conn: apsw.Connection, found: Rows, chosen: Filters) -> list[int]:
-    """The ids of a page, with the filters and the order that need the message rows."""
+def _filtered(conn: apsw.Connection, found: Rows, chosen: Filters, *, wide: bool = False) -> list[int]:
+    """The ids of a page, with the filters and the order that need the message rows.
+
+    ``wide``: so many rows match that walking the index by time costs less than reading them.
+    """
     conditions, bound = chosen.conditions()
     order = _ORDERS[chosen.order]
-    if chosen.order != "rank" and _is_wide(conn, found):
+    if wide and tables.has_index(conn, _TIME_INDEX):
         source = f"messages m INDEXED BY {_TIME_INDEX} WHERE m.id IN (SELECT id FROM ({found.sql}))"  # noqa: S608
     else:
         source = f"({found.sql}) f CROSS JOIN messages m ON m.id = f.id WHERE 1"
@@ -135,10 +144,8 @@ def _filtered(conn: apsw.Connection, found: Rows, chosen: Filters) -> list[int]:
     return column(conn, sql, (*found.params, *bound, chosen.per_session, chosen.limit, chosen.offset))
 
 
-def _is_wide(conn: apsw.Connection, found: Rows) -> bool:
-    """Whether so many rows match that walking the index by time costs less than reading them."""
-    has_index = scalar(conn, "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?", (_TIME_INDEX,))
-    if has_index is None:
-        return False
-    sql = f"SELECT count(*) FROM (SELECT 1 FROM ({found.sql}) LIMIT {WIDE})"  # noqa: S608 - constant parts
-    return bool(scalar(conn, sql, found.params) >= WIDE)
+def _few(conn: apsw.Connection, found: Rows) -> Rows | None:
+    """The ids of ``found`` as a list where they are fewer than WIDE, so that they are found once only."""
+    sql = f"SELECT json_group_array(id), count(*) FROM (SELECT id FROM ({found.sql}) LIMIT {WIDE})"  # noqa: S608
+    ids, count = rows(conn, sql, found.params)[1][0]
+    return Rows("SELECT value AS id, 0.0 AS rank FROM json_each(?)", (ids,)) if count < WIDE else None

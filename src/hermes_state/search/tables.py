@@ -38,6 +38,12 @@ def _usable(conn: apsw.Connection, tokenizer: str) -> bool:
         return False
 
 
+def has_index(conn: apsw.Connection, name: str) -> bool:
+    """Whether an ordinary index of that name exists."""
+    sql = "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?"
+    return scalar(conn, sql, (name,)) is not None
+
+
 def prepare_connection(conn: apsw.Connection) -> None:
     """Make the vocabulary of the trigram index readable on this connection, as ``temp.hs_vocabulary``.
 

@@ -1,0 +1,56 @@
+"""A page in time order from the first or last messages alone.
+
+A term that stands in every third message has its newest twenty hits among the
+newest few hundred messages. Those are one contiguous piece of the index by time,
+and where the clock ran forward also one range of ids, within which FTS5 can
+match without reading the rest of a posting list. What that piece shows is
+exact: every message outside comes later in the order.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+import apsw
+
+from hermes_state.store.rows import column
+
+from .compile import Compiler
+from .filters import Filters
+from .plan import Plan
+from .tables import has_index
+
+TIME_INDEX = "hs_idx_messages_time"
+"""An index on ``messages(timestamp)``; without it nothing here is tried."""
+
+WINDOW: Final = 1_000
+"""Messages at the wanted end of time that are looked at."""
+
+SPREAD: Final = 20_000
+"""Most ids between the lowest and the highest of them: more would cost what a whole search costs."""
+
+_WINDOW_SQL = {
+    "newest": f"SELECT id FROM messages INDEXED BY {TIME_INDEX} ORDER BY timestamp DESC, id DESC LIMIT ?",  # noqa: S608
+    "oldest": f"SELECT id FROM messages INDEXED BY {TIME_INDEX} ORDER BY timestamp, id LIMIT ?",  # noqa: S608
+}
+
+
+def page(conn: apsw.Connection, plan: Plan, words: bool, chosen: Filters) -> list[int] | None:
+    """The ids of the page, or None where the first WINDOW messages in the order do not fill it."""
+    needed = chosen.offset + chosen.limit
+    if chosen.per_session is not None or chosen.limit < 0 or needed > WINDOW // 2:
+        return None
+    if not has_index(conn, TIME_INDEX):
+        return None
+    window = column(conn, _WINDOW_SQL[chosen.order], (WINDOW,))
+    if not window or max(window) - min(window) > SPREAD:
+        return None
+    found = Compiler(conn, words, False, (min(window), max(window))).plan(plan)
+    conditions, bound = chosen.conditions()
+    sql = (
+        "SELECT m.id FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value"  # noqa: S608 - constant parts
+        f" WHERE m.id IN (SELECT id FROM ({found.sql})){conditions} ORDER BY j.key LIMIT ?"
+    )
+    ids = column(conn, sql, (json.dumps(window), *found.params, *bound, needed))
+    return ids[chosen.offset :] if len(ids) == needed or len(window) < WINDOW else None
