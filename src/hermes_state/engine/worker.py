@@ -23,8 +23,8 @@ HOLD_S = 0.020
 """How long one index step should hold the write lock, seconds."""
 QUIET_S = 0.015
 """No write for this long, and the worker begins."""
-STEP_EVERY_WRITES = 128
-"""While writes keep coming, one index step after so many: at most one in so many waits for a step."""
+STREAM_SHARE = 0.1
+"""While writes keep coming, index steps take at most this share of the time."""
 BACKLOG_ROWS = 8192
 """Rows waiting for the index at which the worker takes every turn it gets in the line."""
 HELP_ROWS = 4 * BACKLOG_ROWS
@@ -78,7 +78,7 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._backlog = 0
         self._writes = 0
-        self._since_step = 0
+        self._next_turn = 0.0
         self._last_write = 0.0
         self._first_unchecked: float | None = None
         self.steps = StepSize()
@@ -88,7 +88,6 @@ class Worker:
         now = time.monotonic()
         self._backlog += rows
         self._writes += 1
-        self._since_step += 1
         self._last_write = now
         if self._first_unchecked is None:
             self._first_unchecked = now
@@ -124,7 +123,7 @@ class Worker:
             self._stop.set()
             thread = self._thread
         self._wake.set()
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None and thread.ident != threading.get_ident():
             thread.join()
         self._thread = None
 
@@ -153,9 +152,10 @@ class Worker:
         """Index and checkpoint until there is nothing to do."""
         while not self._stop.is_set():
             quiet_in = self._last_write + QUIET_S - time.monotonic()
-            if quiet_in > 0 and self._backlog < BACKLOG_ROWS and self._since_step < STEP_EVERY_WRITES:
+            turn_in = min(quiet_in, self._next_turn - time.monotonic())
+            if turn_in > 0 and self._backlog < BACKLOG_ROWS:
                 self._checkpoint_if_due()
-                time.sleep(quiet_in)
+                time.sleep(turn_in)
                 continue
             self._wake.clear()
             more = self._step()
@@ -170,8 +170,8 @@ class Worker:
     def _step(self) -> bool:
         """One index step; True if there may be more."""
         asked = self.steps.rows
-        self._since_step = 0
         treated, held = self._index_step(asked)
+        self._next_turn = time.monotonic() + held * (1 / STREAM_SHARE - 1)
         self.steps.learn(treated, held)
         self._backlog = 0 if treated < asked else max(0, self._backlog - treated)
         return treated > 0
