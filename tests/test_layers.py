@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 SRC = Path(__file__).resolve().parent.parent / "src"
-ORDER = ["session_db", "aio", "api", "engine", "schema", "search", "store", "transfer"]
+ORDER = ["aio", "session_db", "api", "engine", "schema", "search", "store", "transfer"]
 # `search` and `store` stand side by side: rows.py and the meta table are shared, nothing else crosses.
 ANYBODY = {"errors", "_fastpath"}
 
