@@ -117,8 +117,8 @@ def _indexed(conn: apsw.Connection, plan: Plan, chosen: Filters) -> list[dict[st
     few = _few(conn, found)
     if few is not None:
         return page(conn, _filtered(conn, few, chosen), plan)
-    ids = recent.page(conn, plan, words, chosen)
-    return page(conn, _filtered(conn, found, chosen, wide=True) if ids is None else ids, plan)
+    early = recent.page(conn, plan, words, chosen)
+    return page(conn, _filtered(conn, found, chosen, wide=True) if early is None else early, plan)
 
 
 def _filtered(conn: apsw.Connection, found: Rows, chosen: Filters, *, wide: bool = False) -> list[int]:
