@@ -23,13 +23,13 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PEER = ROOT / "tests" / "peers" / "v11_peer.py"
-TIMEOUT = 60.0
+TIMEOUT = 40.0
 INDEXES = ("messages_fts", "messages_fts_trigram")
 
 PREAMBLE = """
 import faulthandler, json, os, signal, sys, threading, time, warnings
 from hermes_state import SessionDB, errors
-faulthandler.dump_traceback_later(100, exit=True)
+faulthandler.enable()
 path, *args = sys.argv[1:]
 
 def say(**answer):
@@ -81,7 +81,12 @@ class Program:
 
     def finish(self, status: int | None = 0) -> list[Any]:
         """Wait for its end; what it still said. Fails on another exit status than ``status``."""
-        out, err = self.process.communicate(timeout=TIMEOUT)
+        try:
+            out, err = self.process.communicate(timeout=TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGABRT)  # faulthandler then tells where it hangs
+            out, err = self.process.communicate(timeout=TIMEOUT)
+            raise AssertionError(f"it did not end: {out[-1000:]} {err[-4000:]}") from None
         assert status is None or self.process.returncode == status, (
             self.process.returncode,
             out[-2000:],

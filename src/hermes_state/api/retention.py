@@ -134,6 +134,7 @@ class RetentionCalls(Handle):
 
     def vacuum(self) -> None:
         """Write the file anew without its free pages. Other writers wait meanwhile."""
+        self._check_open("vacuum")
         with self._engine.exclusive("vacuum") as conn:
             conn.execute("VACUUM")
 

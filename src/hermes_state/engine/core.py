@@ -137,10 +137,21 @@ class Engine:
         while indexing.index_step(conn, CATCH_UP_ROWS) and time.monotonic() < deadline:
             pass
 
-    def close(self) -> None:
-        """Close everything, for good: what is pending indexed, APSW first, the anchor last."""
-        self.gate.shut(threading.TIMEOUT_MAX)
+    @property
+    def closed(self) -> bool:
+        """True once ``close`` has begun to close the connections, for good."""
+        return self._closed
+
+    def close(self, seconds: float = threading.TIMEOUT_MAX) -> None:
+        """Close everything, for good: what is pending indexed, APSW first, the anchor last.
+
+        Threads that are inside finish first; if they do not in ``seconds``, nothing is closed.
+        """
+        left = self.gate.shut(seconds)
         try:
+            if not left:
+                log.warning("%s is not closed: a thread is inside it and does not come out", self.path)
+                return
             self._closed = True
             if self._is_open:
                 self._close_connections(catch_up=True)
@@ -177,9 +188,11 @@ class Engine:
         """Wait for a quiet moment and close everything, so that the child inherits no connection.
 
         False, with nothing closed, where the forking thread itself is inside an
-        operation or others do not come out in time.
+        operation, others do not come out in time, or a transaction of ``_conn`` is open.
         """
         if self.gate.depth or not self.gate.shut(FORK_WAIT_S):
+            return False
+        if self._is_open and self.face.in_transaction:
             return False
         if self._is_open:
             self._close_connections(catch_up=False)
@@ -397,6 +410,12 @@ class Engine:
                 return treated, time.monotonic() - started
             finally:
                 conn.execute(f"PRAGMA synchronous={opening.SYNCHRONOUS[self.options.durability]}")
+
+    def index_now(self, rows: int) -> tuple[int, float]:
+        """One index transaction of up to so many rows: (rows treated, seconds it held the lock)."""
+        with self.inside("index"):
+            self._writable("index")
+            return self._index_step(rows)
 
     def _safe_step(self, rows: int) -> tuple[int, float]:
         """``_index_step``; (0, 0.0) where the file cannot be written or the index is damaged."""

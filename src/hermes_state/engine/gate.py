@@ -29,38 +29,59 @@ class Gate:
     @contextmanager
     def enter(self) -> Iterator[None]:
         """Be inside while the block runs; waits while the gate is shut."""
-        depth = self.depth
-        if depth == 0:
-            with self._cond:
-                while self._shut:
-                    self._cond.wait()
-                self._inside += 1
-        self._local.depth = depth + 1
+        local, depth = self._local, self.depth
         try:
+            if depth:
+                local.depth = depth + 1
+            else:
+                with self._cond:
+                    while self._shut:
+                        self._cond.wait()
+                    # Nothing can interrupt between these two.
+                    local.depth = 1
+                    self._inside += 1
             yield
         finally:
-            self._local.depth = depth
-            if depth == 0:
-                with self._cond:
-                    self._inside -= 1
-                    if self._shut and self._inside == 0:
-                        self._cond.notify_all()
+            try:
+                self._leave(local, depth)
+            except BaseException:  # interrupted: whoever waits for us would wait for ever
+                self._leave(local, depth)
+                raise
+
+    def _leave(self, local: threading.local, depth: int) -> None:
+        """Go back to ``depth``; does nothing the second time."""
+        if local is not self._local:
+            return  # forked inside: the child's gate never counted this
+        if depth:
+            local.depth = depth
+            return
+        with self._cond:
+            if getattr(local, "depth", 0):
+                local.depth = 0
+                self._inside -= 1
+            if self._shut and self._inside == 0:
+                self._cond.notify_all()
 
     def shut(self, seconds: float) -> bool:
         """Keep newcomers out and wait for those inside; False if they did not leave in ``seconds``.
 
-        The gate is shut either way. The calling thread must not be inside.
+        The gate is shut either way, but not after an exception. The calling thread must not be inside.
         """
         deadline = time.monotonic() + seconds
         with self._cond:
             while self._shut:
                 self._cond.wait()
             self._shut = True
-            while self._inside:
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return False
-                self._cond.wait(left)
+            try:
+                while self._inside:
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        return False
+                    self._cond.wait(left)
+            except BaseException:  # interrupted
+                self._shut = False
+                self._cond.notify_all()
+                raise
         return True
 
     def open(self) -> None:

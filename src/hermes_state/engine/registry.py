@@ -9,6 +9,7 @@ their own again at the next use.
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import logging
 import os
@@ -34,7 +35,11 @@ _lock = threading.Lock()
 _entries: dict[str, _Entry] = {}
 _before: list[tuple[Engine, bool]] = []
 _held: list[_Entry] = []
-_abandoned: list[Engine] = []
+
+EXIT_WAIT_S = 10.0
+"""How long the end of the interpreter waits for threads that are inside a store."""
+LOCK_WAIT_S = 10.0
+"""How long a fork waits for another thread that opens or closes a store."""
 
 
 def _key(path: Path) -> str:
@@ -59,8 +64,7 @@ def acquire(path: Path, options: Options) -> Engine:
                 try:
                     entry.engine = Engine(Path(key), options)
                 except BaseException:
-                    with _lock:
-                        del _entries[key]
+                    _entries.pop(key, None)
                     raise
             else:
                 options.check_against(entry.engine.options, path)
@@ -86,25 +90,30 @@ def release(engine: Engine) -> None:
         if entry.handles > 0:
             return
         try:
-            if engine.forked_inside:
-                _abandoned.append(engine)
-            else:
+            if not engine.forked_inside:
                 engine.close()
         finally:
-            with _lock:
+            # Interrupted before it began to close, it is left to the next handle or the exit handler.
+            if engine.closed or engine.forked_inside:
                 _entries.pop(key, None)
+
+
+def is_open(path: Path) -> bool:
+    """Whether a handle of this process is open on the file, by whatever name."""
+    key = _key(path)
+    return any(str(engine.path) == key for engine in open_engines())
 
 
 def open_engines() -> list[Engine]:
     """The engines that this process has open now."""
-    with _lock:
-        return [entry.engine for entry in _entries.values() if entry.engine is not None]
+    return [entry.engine for entry in list(_entries.values()) if entry.engine is not None]
 
 
 def release_soon(engine: Engine) -> None:
     """Like :func:`release`, for a garbage collector that may run anywhere, even under our locks."""
     try:
-        threading.Thread(target=release, args=(engine,), name="hermes_state-release", daemon=True).start()
+        # Not threading.Thread: its start() takes locks that the interrupted code may hold, and waits.
+        _thread.start_new_thread(release, (engine,))
     except RuntimeError:
         # No new thread at interpreter exit: _at_exit closes what is left.
         log.debug("%s is left to the exit handler", engine.path)
@@ -113,33 +122,59 @@ def release_soon(engine: Engine) -> None:
 def _at_exit() -> None:
     """Index what is pending and close in order when the interpreter ends with open stores."""
     for engine in open_engines():
-        if engine.forked_inside:
+        if engine.forked_inside or engine.gate.depth:
             continue
         try:
-            engine.close()
+            engine.close(EXIT_WAIT_S)
         except errors.HermesStateError as error:
             log.warning("closing %s at exit: %s", engine.path, error)
 
 
 def _before_fork() -> None:
     _lock.acquire()
-    for entry in _entries.values():
-        if entry.lock.acquire(timeout=10.0):
+    for entry in list(_entries.values()):
+        if entry.lock.acquire(timeout=LOCK_WAIT_S):
             _held.append(entry)
             if entry.engine is not None:
-                _before.append((entry.engine, entry.engine.before_fork()))
+                _before.append((entry.engine, _quiet(entry.engine)))
         elif entry.engine is not None:
             _before.append((entry.engine, False))
+
+
+def _quiet(engine: Engine) -> bool:
+    try:
+        return engine.before_fork()
+    except Exception:
+        # The fork happens whatever is raised here; the child must not use what is left open.
+        log.exception("%s could not be closed before a fork", engine.path)
+        return False
 
 
 def _after_fork(child: bool) -> None:
     for engine, quiet in _before:
         engine.after_fork(quiet=quiet, child=child)
+        if child and not quiet:
+            _keep_for_ever(engine)
     _before.clear()
+    if child:
+        # A lock that is not ours is held by a thread that is not here.
+        for entry in list(_entries.values()):
+            if entry not in _held:
+                entry.lock = threading.Lock()
     for entry in _held:
         entry.lock.release()
     _held.clear()
     _lock.release()
+
+
+def _keep_for_ever(engine: Engine) -> None:
+    """Never let the inherited connections be closed, not even when the interpreter ends.
+
+    Closing one rolls its transaction back, in the WAL's shared index: the parent's transaction.
+    """
+    import ctypes
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
 
 
 def _after_fork_in_parent() -> None:

@@ -6,6 +6,7 @@ waits and the fsync included; here both are plain ``execute`` calls.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,11 +72,21 @@ def rollback(conn: apsw.Connection) -> None:
 
 @contextmanager
 def transaction(conn: apsw.Connection, patience: Patience, path: Path, operation: str) -> Iterator[None]:
-    """BEGIN IMMEDIATE ... COMMIT around the block; any exception rolls back and goes on."""
+    """BEGIN IMMEDIATE ... COMMIT around the block; any exception rolls back and goes on.
+
+    Raises:
+        errors.StoreForkError: in a child that was forked inside the block. The transaction is the
+            parent's: a ROLLBACK or COMMIT here would change the shared index of the WAL under it.
+    """
+    process = os.getpid()
     begin(conn, patience, path, operation)
     try:
         yield
     except BaseException:
-        rollback(conn)
+        if os.getpid() == process:
+            rollback(conn)
         raise
+    if os.getpid() != process:
+        words = "database connection was forked inside a transaction"
+        raise errors.make(errors.StoreForkError, words, path, operation)
     commit(conn, patience, path, operation)

@@ -75,19 +75,16 @@ class Writer:
 
     def _enter(self, place: _Place, patience: Patience, operation: str) -> bool:
         """Wait until the connection is ours (True), or an owner has done our group (False)."""
-        with self._mutex:
-            if not self._owned:
-                self._owned = place.owner = True
-                return True
-            self._line.append(place)
         try:
+            with self._mutex:
+                if not self._owned:
+                    self._owned = place.owner = True
+                    return True
+                self._line.append(place)
             got = place.wake.acquire(timeout=min(patience.left, threading.TIMEOUT_MAX))
-        except BaseException:
-            if self._withdraw(place):
-                raise
-            place.wake.acquire()
-            if place.owner:
-                self._leave()
+        except BaseException:  # interrupted
+            if not self._withdraw(place) and not place.owner:
+                place.wake.acquire()  # an owner has it in its transaction
             raise
         if not got:
             if self._withdraw(place):
@@ -102,14 +99,23 @@ class Writer:
         with self._mutex:
             if place.taken or place.owner:
                 return False
-            self._line.remove(place)
+            if place in self._line:
+                self._line.remove(place)
             return True
 
-    def _leave(self) -> None:
-        """Give the connection to the next in line."""
+    def _leave(self, place: _Place) -> None:
+        """Give the connection to the next in line if ``place`` has it; does nothing the second time.
+
+        An interrupt is raised after a call, so none comes between giving up ``place`` and
+        waking the heir.
+        """
         with self._mutex:
+            if not place.owner:
+                return
+            place.owner = False
             if self._line:
-                heir = self._line.popleft()
+                heir = self._line[0]
+                del self._line[0]
                 heir.owner = True
                 heir.wake.release()
             else:
@@ -144,11 +150,16 @@ class Writer:
     @contextmanager
     def exclusive(self, patience: Patience, operation: str) -> Iterator[apsw.Connection]:
         """The connection, outside any transaction, while the block runs."""
-        self._enter(_Place(None), patience, operation)
+        place = _Place(None)
         try:
+            self._enter(place, patience, operation)
             yield self.conn
         finally:
-            self._leave()
+            try:
+                self._leave(place)
+            except BaseException:  # interrupted: the line would stand still for ever
+                self._leave(place)
+                raise
 
     def run(self, fn: Callable[[apsw.Connection], T], patience: Patience, operation: str) -> T:
         """``fn(conn)`` inside one write transaction of its own."""
@@ -165,11 +176,15 @@ class Writer:
             errors.HermesStateError: what this group, and no other, met.
         """
         place = _Place(group)
-        if self._enter(place, patience, operation):
-            try:
+        try:
+            if self._enter(place, patience, operation):
                 place.outcome = self._lead(group, patience, operation)
-            finally:
-                self._leave()
+        finally:
+            try:
+                self._leave(place)
+            except BaseException:  # interrupted: the line would stand still for ever
+                self._leave(place)
+                raise
         outcome = place.outcome
         if isinstance(outcome, BaseException):
             raise errors.translate(outcome, self._path, operation) from outcome.__cause__
@@ -205,7 +220,9 @@ class Writer:
         tx.begin(conn, patience, self._path, operation)
         followers: list[_Place] = []
         try:
-            followers = self._followers(len(group))
+            # Interrupts come to the main thread: it does not answer for other threads' messages.
+            if threading.get_ident() != threading.main_thread().ident:
+                followers = self._followers(len(group))
             outcomes = self._apply(
                 conn, [group, *(place.group for place in followers if place.group is not None)]
             )

@@ -1,0 +1,368 @@
+"""Closing: what a closed handle says, what is left behind, and closing while others work."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import os
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import program, sound, threads_of_the_store
+
+from hermes_state import SessionDB, errors
+from hermes_state.engine import registry
+
+NOT_CALLS = {"close", "sanitize_title"}
+"""Public names of the class that work without a file."""
+
+
+def _public_calls() -> list[str]:
+    return [
+        name
+        for name, _ in inspect.getmembers(SessionDB, callable)
+        if not name.startswith("_") and name not in NOT_CALLS
+    ]
+
+
+def _arguments(call: Callable[..., Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Something for every parameter without a default."""
+    plain: list[Any] = []
+    named: dict[str, Any] = {}
+    for parameter in inspect.signature(call).parameters.values():
+        if parameter.default is not parameter.empty or parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        given: Any = [] if parameter.name == "messages" else 1 if "message_id" in parameter.name else "text"
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            named[parameter.name] = given
+        else:
+            plain.append(given)
+    return plain, named
+
+
+@pytest.mark.parametrize("name", _public_calls())
+@pytest.mark.parametrize("shared", [False, True], ids=["last", "another-open"])
+def test_every_public_call_after_close_says_that_the_store_is_closed(
+    db_path: Path, name: str, shared: bool
+) -> None:
+    other = SessionDB(db_path) if shared else None
+    db = SessionDB(db_path)
+    db.close()
+    call = getattr(db, name)
+    plain, named = _arguments(call)
+    if name == "maybe_auto_prune_and_vacuum":  # it never raises
+        assert "closed database" in call()["error"]
+    else:
+        with pytest.raises(errors.StoreClosedError, match="closed database") as caught:
+            call(*plain, **named)
+        assert isinstance(caught.value, sqlite3.ProgrammingError)
+    if other is not None:
+        other.close()
+
+
+def test_the_private_ways_in_say_closed_too(db_path: Path) -> None:
+    db = SessionDB(db_path)
+    db.close()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+        db._conn.execute("SELECT 1")
+    with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+        db._execute_write(lambda conn: None)
+    db._conn.close()
+
+
+def test_closing_twice_and_from_two_threads_is_one_close(db_path: Path) -> None:
+    db, other = SessionDB(db_path), SessionDB(db_path)
+    threads = [threading.Thread(target=db.close) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    db.close()
+    other.create_session("s", "cli")
+    assert other.append_message("s", "user", "still open") == 1
+    other.close()
+    other.close()
+    assert registry.open_engines() == []
+
+
+def test_with_closes_also_after_an_exception(db_path: Path) -> None:
+    with pytest.raises(KeyError), SessionDB(db_path) as db:
+        db.create_session("s", "cli")
+        db.append_message("s", "user", "kept")
+        raise KeyError("ours")
+    assert registry.open_engines() == []
+    assert len(sound(db_path)) == 1
+
+
+def test_close_while_four_threads_write_loses_nothing_that_was_acknowledged(db_path: Path) -> None:
+    for _ in range(5):
+        db = SessionDB(db_path)
+        db.ensure_session("s", "cli")
+        acknowledged: list[int] = []
+        unexpected: list[BaseException] = []
+        started = threading.Barrier(5)
+
+        def write(
+            db: SessionDB = db,
+            acknowledged: list[int] = acknowledged,
+            unexpected: list[BaseException] = unexpected,
+            started: threading.Barrier = started,
+        ) -> None:
+            started.wait(30)
+            try:
+                while True:
+                    acknowledged.append(db.append_message("s", "user", "racing close"))
+            except errors.StoreClosedError:
+                return
+            except BaseException as error:
+                unexpected.append(error)
+
+        threads = [threading.Thread(target=write) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        started.wait(30)
+        while len(acknowledged) < 20:
+            pass
+        db.close()
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+        assert unexpected == []
+        assert set(acknowledged) <= sound(db_path)
+
+
+def test_close_while_threads_search_and_read_ends_them_with_closed_errors_only(db_path: Path) -> None:
+    db = SessionDB(db_path)
+    db.create_session("s", "cli")
+    db.append_messages("s", [{"role": "user", "content": f"row {n} 广西"} for n in range(300)])
+    unexpected: list[BaseException] = []
+    rounds = threading.Semaphore(0)
+
+    def read() -> None:
+        try:
+            while True:
+                db.search_messages("row")
+                db.get_messages("s", limit=5)
+                db._conn.execute("SELECT count(*) FROM messages").fetchone()
+                rounds.release()
+        except errors.StoreClosedError:
+            return
+        except BaseException as error:
+            unexpected.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for _ in range(16):
+        rounds.acquire()
+    db.close()
+    for thread in threads:
+        thread.join(30)
+    assert unexpected == []
+
+
+def test_close_from_inside_an_operation_of_the_store_does_not_hang(db_path: Path) -> None:
+    db = SessionDB(db_path)
+    db.create_session("s", "cli")
+
+    def work(conn: Any) -> None:
+        conn.execute("UPDATE sessions SET title = 'inside'")
+        db.close()
+
+    db._execute_write(work)
+    _wait_for_no_engine()
+    with SessionDB(db_path) as again:
+        assert again.get_session_title("s") == "inside"
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_opening_and_closing_300_times_leaves_no_descriptor_and_no_thread(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    for number in range(3):
+        with SessionDB(path) as db:
+            db.ensure_session("s", "cli")
+            db.append_message("s", "user", f"warm {number}")
+    gc.collect()
+    before = _descriptors(), threading.active_count()
+    for number in range(300):
+        db = SessionDB(path)
+        if number % 10 == 0:
+            db.append_message("s", "user", f"row {number}")
+            db.search_messages("row")
+        db.close()
+    assert (_descriptors(), threading.active_count()) == before
+    assert threads_of_the_store() == []
+
+
+def test_a_failed_open_leaves_no_descriptor_and_the_next_open_works(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    path.write_bytes(b"this is no database, whatever its name says" * 100)
+    for _ in range(3):
+        with pytest.raises(sqlite3.DatabaseError):
+            SessionDB(path)
+    before = _descriptors()
+    for _ in range(20):
+        with pytest.raises(sqlite3.DatabaseError):
+            SessionDB(path)
+    assert _descriptors() == before
+    path.unlink()
+    with SessionDB(path) as db:
+        db.create_session("s", "cli")
+
+
+def test_handles_that_are_forgotten_release_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    for number in range(5):
+        db = SessionDB(path)
+        db.ensure_session("s", "cli")
+        db.append_message("s", "user", f"forgotten {number}")
+        if number % 2:
+            db.circle = db  # type: ignore[attr-defined]
+        del db
+        gc.collect()
+    _wait_for_no_engine()
+    assert len(sound(path)) == 5
+
+
+def _wait_for_no_engine() -> None:
+    """Handles that the collector took are released by threads of their own: wait for those."""
+    import time
+
+    deadline = time.monotonic() + 30
+    while registry.open_engines() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert registry.open_engines() == []
+
+
+def test_a_forgotten_handle_does_not_close_the_file_under_another(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    kept = SessionDB(path)
+    kept.create_session("s", "cli")
+    for _ in range(50):
+        SessionDB(path)
+    gc.collect()
+    for number in range(50):
+        kept.append_message("s", "user", f"row {number}")
+    kept.close()
+    _wait_for_no_engine()
+    assert len(sound(path)) == 50
+
+
+def test_opening_and_closing_in_many_threads_at_once_is_safe(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    with SessionDB(path) as db:
+        db.create_session("s", "cli")
+    failures: list[BaseException] = []
+    start = threading.Barrier(8)
+
+    def work(index: int) -> None:
+        try:
+            start.wait(30)
+            for number in range(15):
+                with SessionDB(path) as db:
+                    db.append_message("s", "user", f"thread {index} {number}")
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert failures == []
+    assert len(sound(path)) == 120
+    assert registry.open_engines() == []
+
+
+def test_two_spellings_of_a_path_share_one_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path)
+    handles = [
+        SessionDB("state.db"),
+        SessionDB(tmp_path / "state.db"),
+        SessionDB(tmp_path / "link" / "state.db"),
+    ]
+    assert len(registry.open_engines()) == 1
+    for handle in handles:
+        handle.close()
+
+
+EXIT = """
+db = SessionDB(path)
+db.create_session("s", "cli")
+ids = db.append_messages("s", [{"role": "user", "content": f"at exit {n} 广西"} for n in range(400)])
+say(ids=ids)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "status"),
+    [("", 0), ("sys.exit(3)", 3), ("raise KeyError('lost')", 1), ("del db", 0), ("os._exit(0)", 0)],
+    ids=["falls-off", "sys.exit", "exception", "forgotten", "os._exit"],
+)
+def test_however_the_interpreter_ends_what_was_acknowledged_is_found(
+    tmp_path: Path, ending: str, status: int
+) -> None:
+    path = tmp_path / "state.db"
+    with program(EXIT + ending, path) as running:
+        ids = running.finish(status)[-1]["ids"]
+    with SessionDB(path) as db:
+        assert {hit["id"] for hit in db.search_messages("exit", limit=-1)} == set(ids)
+        assert {hit["id"] for hit in db.search_messages("广西", limit=-1)} == set(ids)
+    assert sound(path) == set(ids)
+
+
+def test_the_interpreter_ends_with_an_open_store_and_daemon_threads_at_work(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    code = """
+db = SessionDB(path)
+db.create_session("s", "cli")
+done = threading.Semaphore(0)
+
+def write():
+    while True:
+        new = db.append_message("s", "user", "daemon")
+        say(id=new)
+        done.release()
+
+for _ in range(4):
+    threading.Thread(target=write, daemon=True).start()
+for _ in range(40):
+    done.acquire()
+"""
+    with program(code, path) as running:
+        said = running.finish(status=None)
+        assert running.process.returncode == 0
+    assert {answer["id"] for answer in said} <= sound(path)
+
+
+def test_the_interpreter_ends_although_a_daemon_thread_never_leaves_the_store(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    code = """
+from hermes_state.engine import registry
+registry.EXIT_WAIT_S = 0.2
+db = SessionDB(path)
+db.create_session("s", "cli")
+new = db.append_message("s", "user", "before")
+inside = threading.Event()
+
+def stay(conn):
+    inside.set()
+    threading.Event().wait()
+
+threading.Thread(target=db._read, args=(stay, "stay"), daemon=True).start()
+inside.wait()
+say(id=new)
+"""
+    with program(code, path) as running:
+        new = running.finish()[-1]["id"]
+    with SessionDB(path) as db:
+        assert [hit["id"] for hit in db.search_messages("before")] == [new]
