@@ -95,6 +95,11 @@ def _is_inline(objects: dict[str, str], table: str) -> bool:
     )
 
 
+def missing_objects(found: Findings) -> list[str]:
+    """The tables and indexes of version 11, and ours, that the file does not have."""
+    return [name for name in _NAMES if name not in found.objects]
+
+
 def inspect(conn: apsw.Connection) -> Findings:
     """Read what ``conn``'s file has; writes nothing."""
     objects = {
@@ -159,7 +164,7 @@ def upgrade(conn: apsw.Connection) -> bool:
     conn.execute(ddl.TITLE_INDEX_SQL)
     conn.execute(ddl.HS_INDEXES_SQL + ddl.HS_IDEMPOTENCY_SQL)
     complete = _renew_fts(conn, found)
-    _create_fts(conn, "hs_fts_words", ddl.HS_WORDS_SQL)
+    create_fts(conn, "hs_fts_words", ddl.HS_WORDS_SQL)
     conn.execute("INSERT OR IGNORE INTO state_meta(key, value) VALUES (?, '0')", (ddl.META_WATERMARK,))
     if found.hollow:
         log.warning("an index of the file had been emptied; it is filled again")
@@ -201,11 +206,11 @@ def _renew_fts(conn: apsw.Connection, found: Findings) -> bool:
                 "INSERT OR REPLACE INTO state_meta(key, value) VALUES (?, ?)",
                 (ddl.META_UPGRADE, str(min(found.version, ddl.SCHEMA_VERSION - 1))),
             )
-    made = [_create_fts(conn, table, _FTS_SQL[table]) for table in stale]
+    made = [create_fts(conn, table, _FTS_SQL[table]) for table in stale]
     return all(made)
 
 
-def _create_fts(conn: apsw.Connection, table: str, sql: str) -> bool:
+def create_fts(conn: apsw.Connection, table: str, sql: str) -> bool:
     """Create ``table`` and its triggers; False where this SQLite has no FTS5 or no trigram tokenizer."""
     conn.execute("SAVEPOINT hs_fts")
     try:

@@ -29,6 +29,17 @@ PAGE_INDEXED: Final = 5_000
 SHADOWS: Final = ("data", "idx", "content", "docsize", "config")
 """The tables that FTS5 keeps of a full-text table (https://www.sqlite.org/fts5.html, section 9)."""
 
+_FIRST = {
+    table: f"SELECT rowid FROM {table} LIMIT 1"  # noqa: S608 - a name of ours
+    for table in (FTS, TRIGRAM, WORDS)
+}
+_MERGE = {
+    table: f"INSERT INTO {table}({table}, rank) VALUES ('merge', ?)"  # noqa: S608 - a name of ours
+    for table in (FTS, TRIGRAM, WORDS)
+}
+_NO_MESSAGE = """\
+SELECT j.value FROM json_each(?) j WHERE NOT EXISTS (SELECT 1 FROM messages m WHERE m.id = j.value)
+"""
 _INTEGRITY = "SELECT * FROM pragma_integrity_check(?)"
 
 
@@ -64,6 +75,9 @@ def disagreement(conn: apsw.Connection, table: str) -> str | None:
     https://www.sqlite.org/fts5.html, section 6.
     """
     try:
+        # Opening a cursor lets this connection forget the structure of an earlier transaction, which
+        # the check would compare the present pages with.
+        conn.execute(_FIRST[table]).fetchall()
         found = [str(text) for (text,) in conn.execute(_INTEGRITY, (table,))]
     except (apsw.CorruptError, apsw.SQLError) as error:
         return str(error)
@@ -77,15 +91,16 @@ def drift(conn: apsw.Connection, after: int, have: Collection[str]) -> tuple[int
     Returns the last id looked at (None at the end), how many, and what is wrong with them.
     """
     upto = tables.watermark(conn)
-    taken = scalar(conn, indexing.TAKE_SQL, (after, upto, PAGE_ROWS, PAGE_BYTES))
-    ids: list[int] = json.loads(taken)
+    ids: list[int] = json.loads(scalar(conn, indexing.TAKE_SQL, (after, upto, PAGE_ROWS, PAGE_BYTES)))
+    return (ids[-1] if ids else None), len(ids), drift_of(conn, ids, have)
+
+
+def drift_of(conn: apsw.Connection, ids: Collection[int], have: Collection[str]) -> Drift:
+    """These messages, all of them indexed, judged against the tables ``have``."""
     out = Drift()
-    if not ids:
-        return None, 0, out
-    known = frozenset(have)
-    if known:
-        _judge(conn, taken, known, tables.trigram_mode(conn), out)
-    return ids[-1], len(ids), out
+    if ids and have:
+        _judge(conn, json.dumps(list(ids)), frozenset(have), tables.trigram_mode(conn), out)
+    return out
 
 
 def surplus(conn: apsw.Connection, table: str, after: int) -> tuple[int | None, int, list[int]]:
@@ -96,9 +111,39 @@ def surplus(conn: apsw.Connection, table: str, after: int) -> tuple[int | None, 
     return last, len(found), [row_id for row_id, there in found if not there]
 
 
-def mend(conn: apsw.Connection, wrong: Drift) -> None:
-    """Index the rows of ``wrong`` anew, in every table, inside a write transaction."""
-    indexing.index_rows(conn, wrong.ids())
+def indexed_page(conn: apsw.Connection, after: int) -> list[int]:
+    """The ids of the next messages above ``after`` up to the watermark; empty at the end."""
+    taken = scalar(conn, indexing.TAKE_SQL, (after, tables.watermark(conn), PAGE_ROWS, PAGE_BYTES))
+    return list(json.loads(taken))
+
+
+def forget_surplus(conn: apsw.Connection, ids: Collection[int]) -> int:
+    """Take those of the ids that are no message out of every table; how many."""
+    gone = [row_id for (row_id,) in conn.execute(_NO_MESSAGE, (json.dumps(list(ids)),))]
+    indexing.forget(conn, gone)
+    return len(gone)
+
+
+def size(conn: apsw.Connection, table: str) -> int:
+    """How many rows a full-text table has."""
+    return int(scalar(conn, f"SELECT count(*) FROM {table}_docsize"))  # noqa: S608 - a name of ours
+
+
+def nul_rows(conn: apsw.Connection) -> bool:
+    """Whether the trigram table holds text with a NUL, which SQLite versions tokenize differently."""
+    sql = f"SELECT 1 FROM {TRIGRAM}_content WHERE instr(c0, char(0)) > 0 LIMIT 1"  # noqa: S608 - a name of ours
+    return scalar(conn, sql) is not None
+
+
+def merge_step(conn: apsw.Connection, table: str, pages: int, *, start: bool) -> bool:
+    """Merge segments of a full-text table, writing about ``pages`` pages; False when nothing is left.
+
+    ``start`` lets the merge take in segments of every level, as ``optimize`` would.
+    Source: the merge command, https://www.sqlite.org/fts5.html, section 6.9.
+    """
+    before = conn.total_changes()
+    conn.execute(_MERGE[table], (-pages if start else pages,))
+    return conn.total_changes() - before >= 2
 
 
 @cache

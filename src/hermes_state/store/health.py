@@ -16,7 +16,7 @@ from typing import Any, Final
 import apsw
 
 from hermes_state._fastpath import encode
-from hermes_state.store.rows import rows, scalar
+from hermes_state.store.rows import column, rows, scalar
 
 TABLES: Final = ("schema_version", "sessions", "messages", "state_meta", "hs_idempotency")
 """The tables whose rows are data; everything else can be made anew from them."""
@@ -38,6 +38,11 @@ SELECT m.id, NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = m.session_id)
 FROM messages m WHERE m.id > ?1 ORDER BY m.id LIMIT ?2
 """
 
+_ORPHANS_OF = """\
+SELECT m.id FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value
+WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = m.session_id)
+"""
+
 # What is stored and what the rows say. A list counts its items; text that SQLite does not take for
 # JSON is counted in Python (the last column), where more is accepted.
 _COUNTED = """\
@@ -50,7 +55,7 @@ SELECT s.rowid, s.id, s.message_count, s.tool_call_count, count(m.id),
     COALESCE(sum(m.tool_calls IS NOT NULL AND m.tool_calls <> '' AND NOT json_valid(m.tool_calls)), 0),
     s.parent_session_id IS NOT NULL
         AND NOT EXISTS (SELECT 1 FROM sessions p WHERE p.id = s.parent_session_id)
-FROM (SELECT * FROM sessions WHERE rowid > ?1 ORDER BY rowid LIMIT ?2) s
+FROM json_each(?1) j CROSS JOIN sessions s ON s.rowid = j.value
 LEFT JOIN messages m ON m.session_id = s.id
 GROUP BY s.rowid ORDER BY s.rowid
 """
@@ -118,6 +123,18 @@ def _place(line: str, trees: dict[int, tuple[str, str]], table: str) -> tuple[st
     return "table", table
 
 
+def still_orphans(conn: apsw.Connection, ids: Iterable[int]) -> list[int]:
+    """Those of the messages whose session does not exist."""
+    return column(conn, _ORPHANS_OF, (json.dumps(list(ids)),))
+
+
+def delete_messages(conn: apsw.Connection, ids: Iterable[int]) -> None:
+    """Delete these messages, which are in no index any more."""
+    conn.execute(
+        "DELETE FROM messages WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
+    )
+
+
 def orphan_messages(conn: apsw.Connection, after: int) -> tuple[int | None, int, list[int]]:
     """The next messages above ``after``: the last id looked at (None at the end), how many, and those
     whose session does not exist."""
@@ -126,13 +143,17 @@ def orphan_messages(conn: apsw.Connection, after: int) -> tuple[int | None, int,
     return last, len(found), [row_id for row_id, lost in found if lost]
 
 
-def wrong_sessions(conn: apsw.Connection, after: int) -> tuple[int | None, int, list[Session]]:
-    """The next sessions above rowid ``after``: last rowid (None at the end), how many, the wrong ones.
+def session_page(conn: apsw.Connection, after: int) -> list[int]:
+    """The rowids of the next sessions above ``after``; empty at the end."""
+    return column(
+        conn, "SELECT rowid FROM sessions WHERE rowid > ? ORDER BY rowid LIMIT ?", (after, PAGE_SESSIONS)
+    )
 
-    A counter that is NULL counts as 0.
-    """
-    found = rows(conn, _COUNTED, (after, PAGE_SESSIONS))[1]
+
+def wrong_sessions(conn: apsw.Connection, rowids: Iterable[int]) -> list[Session]:
+    """Those of the sessions whose counters or parent are wrong. A counter that is NULL counts as 0."""
     wrong = []
+    found = rows(conn, _COUNTED, (json.dumps(list(rowids)),))[1]
     for rowid, session_id, messages, calls, real_messages, real_calls, odd, orphan in found:
         if odd:
             texts = rows(conn, _ODD_CALLS, (session_id,))[1]
@@ -141,7 +162,7 @@ def wrong_sessions(conn: apsw.Connection, after: int) -> tuple[int | None, int, 
         same = (messages or 0, calls or 0) == right
         if not same or orphan:
             wrong.append(Session(rowid, session_id, None if same else right, bool(orphan)))
-    return (found[-1][0] if found else None), len(found), wrong
+    return wrong
 
 
 def set_counters(conn: apsw.Connection, sessions: Iterable[Session]) -> int:
@@ -165,3 +186,8 @@ def highest_id(conn: apsw.Connection) -> int:
     given = scalar(conn, "SELECT max(seq) FROM sqlite_sequence WHERE name = 'messages'")
     newest = scalar(conn, "SELECT max(id) FROM messages")
     return max(given if isinstance(given, int) else 0, newest or 0)
+
+
+def message_total(conn: apsw.Connection) -> int:
+    """How many messages there are."""
+    return int(scalar(conn, "SELECT count(*) FROM messages"))
