@@ -144,7 +144,11 @@ _LACKS_FIRST_SQL = {
 
 def _lacks_first(conn: apsw.Connection, table: str) -> bool:
     """True if the watermark says that the first message is in ``table``, and it is not."""
-    row = conn.execute(_LACKS_FIRST_SQL[table], (ddl.META_WATERMARK, ddl.META_TRIGRAM)).fetchone()
+    try:
+        row = conn.execute(_LACKS_FIRST_SQL[table], (ddl.META_WATERMARK, ddl.META_TRIGRAM)).fetchone()
+    except (apsw.CorruptError, apsw.SQLError):
+        # Damage is for a check to tell; the store opens, and reads and appends as far as it can.
+        return False
     return bool(row and row[0])
 
 
