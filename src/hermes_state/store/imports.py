@@ -128,7 +128,8 @@ class Applier:
         """Make the session, or fill in what the one that is there lacks."""
         values = dict(found.values)
         parent = values.pop("parent_session_id", None)
-        values["source"] = str(values.get("source") or sessions.UNKNOWN_SOURCE)
+        source = values.get("source")
+        values["source"] = sessions.UNKNOWN_SOURCE if source is None else str(source)
         if values.get("started_at") is None:
             values["started_at"] = time.time()
         if parent is not None and not sessions.exists(conn, parent):
