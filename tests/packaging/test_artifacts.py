@@ -65,9 +65,14 @@ def tree(tmp_path: Path) -> Path:
     return Path(shutil.copytree(ROOT, tmp_path / "repository", ignore=BUILT))
 
 
-def compiled_names() -> set[str]:
-    """The kernels that a build on this machine compiles: those of this installation."""
-    return {name for name, kind in fastpath_info()["kernels"].items() if kind == "compiled"}
+def compiled_names(tree: Path) -> set[str]:
+    """The modules that a build of ``tree`` on this machine compiles: those that this installation has."""
+    kernels = {f"_{name}_c" for name, kind in fastpath_info()["kernels"].items() if kind == "compiled"}
+    others = {path.relative_to(tree / "src") for path in (tree / "src" / "hermes_state").rglob("*.pyx")}
+    if os.environ.get(NO, "") not in ("", "0"):
+        return set()
+    names = {".".join(path.with_suffix("").parts) for path in others}
+    return kernels | {name.rpartition(".")[2] for name in names if importlib.util.find_spec(name)}
 
 
 def package_files(tree: Path) -> set[str]:
@@ -84,8 +89,7 @@ def wrong_in_wheel(names: set[str], compiled: set[str], tree: Path) -> list[str]
     wanted = package_files(tree) | {"hermes_state/py.typed", "hermes_state/cli/sample/conversations.jsonl"}
     wrong = [f"lacks {name}" for name in sorted(wanted - names)]
     modules = {Path(name).name.split(".")[0] for name in names if name.endswith((".so", ".pyd"))}
-    expected = {f"_{kernel}_c" for kernel in compiled}
-    wrong += [f"compiled: {sorted(modules)}, not {sorted(expected)}"] if modules != expected else []
+    wrong += [f"compiled: {sorted(modules)}, not {sorted(compiled)}"] if modules != compiled else []
     wrong += [
         f"has {name}" for name in sorted(names) if not name.startswith(("hermes_state/", "hermes_state-0."))
     ]
@@ -99,20 +103,18 @@ def test_the_source_archive_and_the_wheel_built_from_it_hold_what_they_must(tree
     (archive,) = dist.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
         names = {Path(*Path(name).parts[1:]).as_posix() for name in opened.getnames()}
-    kernel_sources = {
-        f"src/_fastpath/{path.name}" for path in (tree / "src" / "_fastpath").glob("*.p[yx][xd]")
-    }
+    sources = {path.relative_to(tree).as_posix() for path in (tree / "src").rglob("*.p[yx][xd]")}
     wanted = {
         "LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "setup.py", "docs/design.md",
         "src/hermes_state/py.typed", "src/hermes_state/cli/sample/conversations.jsonl",
     }  # fmt: skip
-    assert wanted | kernel_sources <= names
+    assert wanted | sources <= names
     assert not [name for name in names if name.endswith((".c", ".cpp", ".so", ".pyd", ".pyc"))]
     assert not [
         name for name in names if name.split("/")[0] in ("tests", "benchmarks", "tools", ".ci", "build")
     ]
     (wheel,) = dist.glob("*.whl")
-    assert wrong_in_wheel(set(zipfile.ZipFile(wheel).namelist()), compiled_names(), tree) == []
+    assert wrong_in_wheel(set(zipfile.ZipFile(wheel).namelist()), compiled_names(tree), tree) == []
 
 
 @pytest.mark.slow
