@@ -7,14 +7,17 @@ waits and the fsync included; here both are plain ``execute`` calls.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import apsw
 
 from hermes_state import errors
 from hermes_state.engine.patience import BUSY_MS, Patience
+
+T = TypeVar("T")
 
 
 def begin(conn: apsw.Connection, patience: Patience, path: Path, operation: str) -> None:
@@ -24,8 +27,8 @@ def begin(conn: apsw.Connection, patience: Patience, path: Path, operation: str)
         errors.StoreBusyError: the patience is used up; nothing was begun.
     """
     # SQLite's own wait would come on top of ours, and all who wait by it wake at the same moments.
-    conn.set_busy_timeout(0)
     try:
+        conn.set_busy_timeout(0)
         while True:
             try:
                 conn.execute("BEGIN IMMEDIATE")
@@ -36,9 +39,13 @@ def begin(conn: apsw.Connection, patience: Patience, path: Path, operation: str)
                         waited=patience.waited, code=apsw.SQLITE_BUSY,
                     ) from error  # fmt: skip
             else:
-                return
-    finally:
+                break
         conn.set_busy_timeout(BUSY_MS)
+    except BaseException:
+        # An interrupt may come right after BEGIN.
+        conn.set_busy_timeout(BUSY_MS)
+        rollback(conn)
+        raise
 
 
 def commit(conn: apsw.Connection, patience: Patience, path: Path, operation: str) -> None:
@@ -70,6 +77,40 @@ def rollback(conn: apsw.Connection) -> None:
                 raise
 
 
+def run(
+    conn: apsw.Connection,
+    fn: Callable[[apsw.Connection], T],
+    patience: Patience,
+    path: Path,
+    operation: str,
+) -> T:
+    """``fn(conn)`` between BEGIN IMMEDIATE and COMMIT; any exception rolls back and goes on.
+
+    In one frame, unlike :func:`transaction`: an interrupt can strike a ``with`` statement between
+    its two ends, and its block would then be undone at some later moment.
+
+    Raises:
+        errors.StoreForkError: as :func:`transaction`.
+    """
+    process = os.getpid()
+    try:
+        begin(conn, patience, path, operation)
+        result = fn(conn)
+        _check_process(process, path, operation)
+        commit(conn, patience, path, operation)
+    except BaseException:
+        if os.getpid() == process:
+            rollback(conn)
+        raise
+    return result
+
+
+def _check_process(process: int, path: Path, operation: str) -> None:
+    if os.getpid() != process:
+        words = "database connection was forked inside a transaction"
+        raise errors.make(errors.StoreForkError, words, path, operation)
+
+
 @contextmanager
 def transaction(conn: apsw.Connection, patience: Patience, path: Path, operation: str) -> Iterator[None]:
     """BEGIN IMMEDIATE ... COMMIT around the block; any exception rolls back and goes on.
@@ -86,7 +127,5 @@ def transaction(conn: apsw.Connection, patience: Patience, path: Path, operation
         if os.getpid() == process:
             rollback(conn)
         raise
-    if os.getpid() != process:
-        words = "database connection was forked inside a transaction"
-        raise errors.make(errors.StoreForkError, words, path, operation)
+    _check_process(process, path, operation)
     commit(conn, patience, path, operation)

@@ -10,6 +10,7 @@ uncontended lock.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -64,6 +65,7 @@ class Writer:
         self._mutex = threading.Lock()
         self._line: deque[_Place] = deque()
         self._owned = False
+        self._process = os.getpid()
         self.commits = 0
 
     @property
@@ -121,6 +123,12 @@ class Writer:
             else:
                 self._owned = False
 
+    def _give_back(self, place: _Place) -> None:
+        """``_leave``, with no transaction left open by an owner that was interrupted twice."""
+        if place.owner and os.getpid() == self._process:
+            tx.rollback(self.conn)
+        self._leave(place)
+
     def _followers(self, rows: int) -> list[_Place]:
         """Take the message groups out of the line, in order, up to MAX_GROUP_ROWS rows in all."""
         if not self._line:
@@ -156,18 +164,33 @@ class Writer:
             yield self.conn
         finally:
             try:
-                self._leave(place)
+                self._give_back(place)
             except BaseException:  # interrupted: the line would stand still for ever
-                self._leave(place)
+                self._give_back(place)
+                raise
+
+    def hold(self, fn: Callable[[apsw.Connection], T], patience: Patience, operation: str) -> T:
+        """``fn(conn)`` with the connection, outside any transaction; safe from interrupts."""
+        place = _Place(None)
+        try:
+            self._enter(place, patience, operation)
+            return fn(self.conn)
+        finally:
+            try:
+                self._give_back(place)
+            except BaseException:  # interrupted: the line would stand still for ever
+                self._give_back(place)
                 raise
 
     def run(self, fn: Callable[[apsw.Connection], T], patience: Patience, operation: str) -> T:
         """``fn(conn)`` inside one write transaction of its own."""
-        with self.exclusive(patience, operation) as conn:
-            with tx.transaction(conn, patience, self._path, operation):
-                result = fn(conn)
+
+        def whole(conn: apsw.Connection) -> T:
+            result = tx.run(conn, fn, patience, self._path, operation)
             self.commits += 1
             return result
+
+        return self.hold(whole, patience, operation)
 
     def store(self, group: Group, patience: Patience, operation: str) -> list[int]:
         """Store one group of message rows; returns their ids after COMMIT.
@@ -181,9 +204,9 @@ class Writer:
                 place.outcome = self._lead(group, patience, operation)
         finally:
             try:
-                self._leave(place)
+                self._give_back(place)
             except BaseException:  # interrupted: the line would stand still for ever
-                self._leave(place)
+                self._give_back(place)
                 raise
         outcome = place.outcome
         if isinstance(outcome, BaseException):
@@ -249,8 +272,9 @@ class Writer:
     def _alone(self, group: Group, patience: Patience, operation: str, cause: Exception) -> Outcome:
         """The outcome of ``group`` in a transaction of its own, after a shared one failed by ``cause``."""
         try:
-            with tx.transaction(self.conn, patience, self._path, operation):
-                outcome = self._apply(self.conn, [group])[0]
+            outcome = tx.run(
+                self.conn, lambda conn: self._apply(conn, [group])[0], patience, self._path, operation
+            )
         except Exception as error:  # noqa: BLE001 - the outcome belongs to another thread, which raises it
             if error is not cause and error.__cause__ is None:
                 error.__cause__ = cause
