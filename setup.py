@@ -13,6 +13,7 @@ from pathlib import Path
 from setuptools import setup
 
 KERNELS = "src/_fastpath"
+LOCKS = "src/hermes_state/engine/_ofd_locks.pyx"
 ROOMS = ("aio", "api", "cli", "engine", "schema", "search", "store", "transfer")
 NO = os.environ.get("HERMES_STATE_NO_EXTENSIONS", "") not in ("", "0")
 REQUIRE = os.environ.get("HERMES_STATE_REQUIRE_EXTENSIONS", "") not in ("", "0")
@@ -56,6 +57,9 @@ def extensions() -> list:
         )
         for name in names
     ]
+    if platform.system() == "Linux":
+        # Not a kernel: locks for APSW's SQLite, without which the anchor alone protects.
+        modules.append(Extension("hermes_state.engine._ofd_locks", [LOCKS], extra_compile_args=["-O2"]))
     made = cythonize(
         modules,
         include_path=[KERNELS],
@@ -77,6 +81,7 @@ setup(
     package_data={
         "hermes_state": ["py.typed"],
         "hermes_state.cli": ["sample/*.jsonl"],
+        "hermes_state.engine": ["*.pyx"],
         "hermes_state._fastpath": ["*.pyx", "*.pxd"],
     },
     ext_modules=extensions(),

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 import apsw
 
 from hermes_state import errors
-from hermes_state.engine import memory, paths, registry, wal
+from hermes_state.engine import memory, paths, protection, registry, wal
 from hermes_state.engine.core import Engine, Options
 from hermes_state.engine.face import Face
+from hermes_state.search import indexing
 
 T = TypeVar("T")
 
@@ -93,6 +94,30 @@ class Handle:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {str(self.db_path)!r}{' closed' if self._closed else ''}>"
+
+    def store_info(self) -> dict[str, Any]:
+        """How this store works at the moment.
+
+        Returns:
+            ``path``, ``journal_mode`` ("wal" or "delete"), ``indexing``, ``trigram``, ``durability``,
+            ``read_only`` (bool), ``index_pending`` (bool: a search would index first) and
+            ``protection``: ``{"anchor", "ofd_locks", "why"}``, what guards the file's locks from
+            another copy of SQLite in this process.
+        """
+        engine = self._engine
+        trigram, pending = self._read(
+            lambda conn: (indexing.trigram_mode(conn), indexing.pending(conn)), "store_info"
+        )
+        return {
+            "path": str(self.db_path),
+            "journal_mode": engine.journal_mode,
+            "indexing": engine.options.indexing,
+            "trigram": trigram,
+            "durability": engine.options.durability,
+            "read_only": engine.read_only is not None,
+            "index_pending": pending,
+            "protection": protection.active(),
+        }
 
     def _execute_write(self, fn: Callable[[Any], T]) -> T:
         """``fn(conn)`` in one BEGIN IMMEDIATE transaction on the trigger connection (``_conn``)."""

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import apsw
 
 from hermes_state import errors
-from hermes_state.engine import opening, patience
+from hermes_state.engine import opening, patience, protection
 from hermes_state.engine import transaction as tx
 from hermes_state.engine.damage import IndexDamage
 from hermes_state.engine.face import Face
@@ -67,6 +67,7 @@ class Engine:
 
     def _open(self) -> None:
         """Open everything, the anchor first, and bring the schema up to date."""
+        protection.install()
         opening.make_private(self.path)
         self._anchor, self.journal_mode = opening.open_anchor(self.path)
         self._checkpointer: apsw.Connection | None = None
@@ -394,22 +395,25 @@ class Engine:
         It need not be durable: what a power loss takes of it is above the
         watermark again, so it commits without an fsync of its own.
         """
-        with self._writer.exclusive(self._patience(), "index") as conn:
-            conn.execute("PRAGMA synchronous=NORMAL")
+        started = 0.0
+
+        def step(conn: apsw.Connection) -> int:
+            nonlocal started
+            started = time.monotonic()
+            treated = indexing.index_step(conn, rows)
+            if treated < rows:
+                self._finish_upgrade(conn)
+            return treated
+
+        def whole(conn: apsw.Connection) -> tuple[int, float]:
             try:
-                tx.begin(conn, self._patience(), self.path, "index")
-                started = time.monotonic()
-                try:
-                    treated = indexing.index_step(conn, rows)
-                    if treated < rows:
-                        self._finish_upgrade(conn)
-                except BaseException:
-                    tx.rollback(conn)
-                    raise
-                tx.commit(conn, self._patience(), self.path, "index")
+                conn.execute("PRAGMA synchronous=NORMAL")
+                treated = tx.run(conn, step, self._patience(), self.path, "index")
                 return treated, time.monotonic() - started
             finally:
                 conn.execute(f"PRAGMA synchronous={opening.SYNCHRONOUS[self.options.durability]}")
+
+        return self._writer.hold(whole, self._patience(), "index")
 
     def index_now(self, rows: int) -> tuple[int, float]:
         """One index transaction of up to so many rows: (rows treated, seconds it held the lock)."""

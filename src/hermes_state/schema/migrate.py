@@ -25,7 +25,7 @@ log = logging.getLogger("hermes_state")
 _NAMES = (
     "schema_version", "sessions", "messages", "state_meta",
     "idx_sessions_source", "idx_sessions_parent", "idx_sessions_started", "idx_messages_session",
-    "idx_sessions_title_unique", "hs_idx_messages_session", "hs_idx_sessions_list",
+    "idx_sessions_title_unique", "hs_idx_messages_session", "hs_idx_messages_time", "hs_idx_sessions_list",
     "hs_fts_words", "hs_idempotency",
 )  # fmt: skip
 
@@ -100,6 +100,12 @@ def missing_objects(found: Findings) -> list[str]:
     return [name for name in _NAMES if name not in found.objects]
 
 
+def stamp(conn: apsw.Connection) -> int:
+    """The version that the file's table of versions says; 0 where it says none."""
+    row = conn.execute("SELECT MAX(version) FROM schema_version WHERE typeof(version) = 'integer'").fetchone()
+    return int(row[0]) if row and isinstance(row[0], int) else 0
+
+
 def inspect(conn: apsw.Connection) -> Findings:
     """Read what ``conn``'s file has; writes nothing."""
     objects = {
@@ -109,12 +115,7 @@ def inspect(conn: apsw.Connection) -> Findings:
             " OR name LIKE 'hs%' OR name IN ('schema_version', 'state_meta')"
         )
     }
-    version = 0
-    if "schema_version" in objects:
-        row = conn.execute(
-            "SELECT MAX(version) FROM schema_version WHERE typeof(version) = 'integer'"
-        ).fetchone()
-        version = int(row[0]) if row and row[0] is not None else 0
+    version = stamp(conn) if "schema_version" in objects else 0
     meta: set[str] = set()
     if "state_meta" in objects:
         meta = {

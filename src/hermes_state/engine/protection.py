@@ -1,0 +1,61 @@
+"""Two copies of SQLite in one process: what protects our locks from the other one.
+
+The anchor (engine.opening) does in WAL mode everywhere. On Linux, where the
+module ``_ofd_locks`` was compiled, APSW's SQLite also takes its locks for its
+open file descriptions instead of for the process: then even a stdlib *writer*
+in this process gets "database is locked" instead of passing ours.
+``HERMES_STATE_NO_OFD_LOCKS=1`` leaves that out.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from importlib import import_module
+from typing import Any
+
+import apsw
+
+from hermes_state._fastpath import _mode
+
+_lock = threading.Lock()
+_tried = False
+_why_not = "not asked for yet"
+_module: Any = None
+
+
+def install() -> None:
+    """Load the locks into APSW's SQLite, once a process, before its first connection to our files."""
+    global _tried, _why_not, _module
+    with _lock:
+        if _tried:
+            return
+        _tried = True
+        if os.environ.get("HERMES_STATE_NO_OFD_LOCKS", "") not in ("", "0"):
+            _why_not = "HERMES_STATE_NO_OFD_LOCKS is set"
+            return
+        if _mode.NO_EXTENSIONS:
+            _why_not = "HERMES_STATE_NO_EXTENSIONS is set"
+            return
+        try:
+            _module = import_module("hermes_state.engine._ofd_locks")
+            _load(_module)
+        except (ImportError, apsw.Error, AttributeError) as error:
+            # The anchor alone serves: see the module's text.
+            _why_not = f"not to be had here: {error}"
+
+
+def _load(module: Any) -> None:
+    conn = apsw.Connection(":memory:")
+    try:
+        conn.enable_load_extension(True)
+        conn.load_extension(module.__file__, module.ENTRY_POINT)
+        conn.enable_load_extension(False)
+    finally:
+        conn.close()
+
+
+def active() -> dict[str, Any]:
+    """``{"anchor": True, "ofd_locks": bool, "why": reason where they are not}``."""
+    taken = _module is not None and bool(_module.installed())
+    return {"anchor": True, "ofd_locks": taken, "why": None if taken else _why_not}

@@ -1,0 +1,281 @@
+"""Two copies of SQLite in one process: the stdlib's beside APSW's, on the store's file.
+
+Each scenario runs in a process of its own, with another process that writes at
+the moment when this process's locks matter.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROUNDS = 30
+LINUX_COMPILED = sys.platform == "linux" and os.environ.get("HERMES_STATE_NO_EXTENSIONS", "") in ("", "0")
+
+_COMMON = """
+import os, sqlite3, subprocess, sys, threading
+from hermes_state import SessionDB
+from hermes_state.engine import protection
+
+INSERT = "INSERT INTO messages(session_id, role, content, timestamp) VALUES ('s', 'user', ?, 1)"
+path, rounds = sys.argv[1], int(sys.argv[2])
+PEER = '''
+import sqlite3, sys
+conn = sqlite3.connect(sys.argv[1], timeout=20, isolation_level=None)
+print("READY", flush=True)
+for line in sys.stdin:
+    try:
+        conn.execute("BEGIN IMMEDIATE")
+        conn.execute("INSERT INTO messages(session_id, role, content, timestamp) VALUES ('s', 'user', ?, 1)",
+                     (line.strip(),))
+        conn.execute("UPDATE sessions SET message_count = message_count + 1 WHERE id = 's'")
+        conn.execute("COMMIT")
+        print("OK", flush=True)
+    except sqlite3.OperationalError as error:
+        print("ERROR", error, flush=True)
+'''
+peer = subprocess.Popen([sys.executable, "-c", PEER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                        text=True)
+
+def ask(text):
+    peer.stdin.write(text + "\\n")
+    peer.stdin.flush()
+
+def answer():
+    return peer.stdout.readline().strip()
+
+db = SessionDB(path)
+db.create_session("s", "cli")
+db.append_message("s", "user", "first")
+assert answer() == "READY"
+expected = 1
+
+def verify():
+    db.close()
+    peer.stdin.close()
+    peer.wait(30)
+    conn = sqlite3.connect(path)
+    assert conn.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+    count = conn.execute("SELECT COUNT(*) FROM messages").fetchone()[0]
+    assert count == expected, (count, expected)
+    assert conn.execute("SELECT message_count FROM sessions").fetchone()[0] == expected
+    for table in ("messages_fts", "messages_fts_trigram"):
+        conn.execute(f"INSERT INTO {table}({table}) VALUES ('integrity-check')")
+        assert conn.execute(f"SELECT COUNT(*) FROM {table}_docsize").fetchone()[0] == expected
+    conn.close()
+    print("DONE", protection.active()["ofd_locks"])
+"""
+
+SNAPSHOT_IN_A_WRITE = """
+# Our writer is in a transaction; the stdlib opens the file, backs it up and closes; another
+# process wants to write: it must wait until our transaction has ended.
+def snapshot():
+    source, target = sqlite3.connect(path), sqlite3.connect(":memory:")
+    source.backup(target)
+    source.close()
+    target.close()
+
+for number in range(rounds):
+    def work(conn):
+        conn.execute(INSERT, ("a",))
+        snapshot()
+        ask("from the other process")
+        conn.execute(INSERT, ("b",))
+        conn.execute("UPDATE sessions SET message_count = message_count + 2 WHERE id = 's'")
+    db._engine.write(work, "test", rows=2)
+    assert answer() == "OK"
+    expected += 3
+verify()
+"""
+
+IDLE_OPEN_READ_CLOSE = """
+# The stdlib opens, reads and closes while our connections are idle; the other process opens, writes
+# and closes as the last one would: our WAL must not be taken from under us.
+for number in range(rounds):
+    other = sqlite3.connect(path)
+    other.execute("SELECT COUNT(*) FROM messages").fetchone()
+    other.close()
+    subprocess.run([sys.executable, "-c", '''
+import sqlite3, sys
+conn = sqlite3.connect(sys.argv[1], timeout=20, isolation_level=None)
+conn.execute("BEGIN IMMEDIATE")
+conn.execute("INSERT INTO messages(session_id, role, content, timestamp) VALUES ('s', 'user', 'x', 1)")
+conn.execute("UPDATE sessions SET message_count = message_count + 1 WHERE id = 's'")
+conn.execute("COMMIT")
+conn.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+conn.close()
+''', path], check=True)
+    db.append_message("s", "user", "ours")
+    expected += 2
+    assert db.message_count("s") == expected
+verify()
+"""
+
+STDLIB_WRITER = """
+# A stdlib writer in this very process, while our writer is in a transaction: refused, not let in.
+refused = 0
+for number in range(rounds):
+    def work(conn):
+        global refused
+        conn.execute(INSERT, ("a",))
+        other = sqlite3.connect(path, timeout=0, isolation_level=None)
+        try:
+            other.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            refused += "locked" in str(error)
+        else:
+            other.execute("ROLLBACK")
+        other.close()
+        conn.execute("UPDATE sessions SET message_count = message_count + 1 WHERE id = 's'")
+    db._engine.write(work, "test", rows=1)
+    expected += 1
+assert refused == rounds or not protection.active()["ofd_locks"], refused
+verify()
+"""
+
+STDLIB_WRITES_BETWEEN = """
+# A stdlib writer in this process between our transactions: both are stored.
+other = sqlite3.connect(path, timeout=20, isolation_level=None)
+for number in range(rounds):
+    db.append_message("s", "user", "ours")
+    other.execute("BEGIN IMMEDIATE")
+    other.execute(INSERT, ("x",))
+    other.execute("UPDATE sessions SET message_count = message_count + 1 WHERE id = 's'")
+    other.execute("COMMIT")
+    ask("from the other process")
+    assert answer() == "OK"
+    expected += 3
+    assert db.message_count("s") == expected
+other.close()
+verify()
+"""
+
+MANY_CONNECTIONS = """
+# Readers, writer, _conn and the checkpointer are all open; the stdlib comes and goes in threads.
+stop = threading.Event()
+def stdlib():
+    while not stop.is_set():
+        other = sqlite3.connect(path)
+        other.execute("SELECT COUNT(*) FROM sessions").fetchone()
+        other.close()
+threads = [threading.Thread(target=stdlib) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for number in range(rounds):
+    ask("from the other process")
+    db.append_message("s", "user", f"word{number}")
+    db._conn.execute("UPDATE sessions SET model = ? WHERE id = 's'", (str(number),))
+    assert len(db.search_messages(f"word{number}")) == 1
+    assert answer() == "OK"
+    expected += 2
+stop.set()
+for thread in threads:
+    thread.join()
+verify()
+"""
+
+DELETE_MODE = """
+# In DELETE mode a descriptor may be locked by one connection and unlocked by another: plain POSIX
+# locks there, or the lock would stay behind and everybody else wait for ever.
+import hermes_state.engine.wal as wal
+db.close()
+conn = sqlite3.connect(path, isolation_level=None)
+assert conn.execute("PRAGMA journal_mode=DELETE").fetchone()[0] == "delete"
+conn.close()
+def refuse(conn):
+    raise sqlite3.OperationalError("locking protocol")
+real, wal._set_wal = wal._set_wal, refuse
+db = SessionDB(path)
+assert db._engine.journal_mode == "delete"
+second = SessionDB(path)
+for number in range(rounds):
+    db.append_message("s", "user", "ours")
+    assert second.message_count("s") == expected + 1
+    db._conn.execute("UPDATE sessions SET model = ? WHERE id = 's'", (str(number),))
+    ask("from the other process")
+    assert answer() == "OK"
+    expected += 2
+    assert db.message_count("s") == expected
+second.close()
+verify()
+"""
+
+FORKED = """
+# A child of a fork opens its own connections; the parent goes on; nobody's locks are dropped.
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+for number in range(rounds):
+    child = os.fork()
+    if child == 0:
+        try:
+            db.append_message("s", "user", "from the child")
+            db.close()
+        except BaseException as error:
+            print("child:", error, flush=True)
+            os._exit(1)
+        os._exit(0)
+    db.append_message("s", "user", "from the parent")
+    ask("from the other process")
+    assert answer() == "OK"
+    assert os.waitpid(child, 0)[1] == 0
+    expected += 3
+verify()
+"""
+
+
+def _run(script: str, path: Path, rounds: int, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", _COMMON + script, str(path), str(rounds)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("locks", ["ofd", "anchor"])
+@pytest.mark.parametrize(
+    ("script", "rounds"),
+    [
+        pytest.param(SNAPSHOT_IN_A_WRITE, ROUNDS, id="snapshot in the middle of a write"),
+        pytest.param(IDLE_OPEN_READ_CLOSE, ROUNDS, id="idle open, read, close"),
+        pytest.param(MANY_CONNECTIONS, ROUNDS, id="many connections"),
+        pytest.param(FORKED, ROUNDS, id="fork"),
+    ],
+)
+def test_nothing_is_lost_or_damaged_beside_the_stdlib(
+    db_path: Path, script: str, rounds: int, locks: str
+) -> None:
+    _run(script, db_path, rounds, HERMES_STATE_NO_OFD_LOCKS="1" if locks == "anchor" else "")
+
+
+@pytest.mark.skipif(
+    not LINUX_COMPILED, reason="the anchor alone does not stop a stdlib writer in this process"
+)
+@pytest.mark.parametrize(
+    "script", [STDLIB_WRITER, STDLIB_WRITES_BETWEEN], ids=["while ours writes", "between ours"]
+)
+def test_a_stdlib_writer_in_this_process_is_kept_out(db_path: Path, script: str) -> None:
+    """Needs the locks of open file descriptions: the anchor does not stop a writer."""
+    assert "DONE True" in _run(script, db_path, ROUNDS)
+
+
+def test_in_delete_mode_no_lock_stays_behind(db_path: Path) -> None:
+    _run(DELETE_MODE, db_path, ROUNDS)
+
+
+def test_the_protection_can_be_read(db_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = "import sys; from hermes_state import SessionDB; print(SessionDB(sys.argv[1]).store_info())"
+    for value, expected in (("1", "'ofd_locks': False"), ("", "'anchor': True")):
+        monkeypatch.setenv("HERMES_STATE_NO_OFD_LOCKS", value)
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(db_path)], capture_output=True, text=True, check=True
+        )
+        assert expected in done.stdout
