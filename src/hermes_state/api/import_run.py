@@ -41,11 +41,15 @@ class ImportRun:
     def __init__(
         self,
         db: Handle,
+        lines: jsonl.Reader,
+        progress: Progress | None,
         on_error: Callable[[Problem], None] | None,
         session_id: str | None,
         session_source: str | None,
     ) -> None:
         self._db = db
+        self._lines = lines
+        self._progress = progress
         self._on_error = on_error
         self._report = ImportReport()
         columns = [
@@ -76,23 +80,24 @@ class ImportRun:
         if self._on_error is not None:
             self._on_error(problem)
 
+    def _tell(self) -> None:
+        if self._progress is not None:
+            self._progress(self._lines.done, self._lines.total)
+
     def _hang_later(self, session_id: str, parent: str) -> None:
         self._hanging.write(json.dumps([session_id, parent]) + "\n")
 
-    def read(self, lines: jsonl.Reader, progress: Progress | None) -> ImportReport:
+    def read(self) -> ImportReport:
         """Store every line; the report."""
-        for line in lines:
+        for line in self._lines:
             for found in self._parser.parse(line):
                 self._take(found)
             self._bytes += len(line.text or b"")
-            if len(self._waiting) >= MOST_MESSAGES or self._bytes >= MOST_BYTES:
+            if self._bytes >= MOST_BYTES:
                 self._flush()
-                if progress is not None:
-                    progress(lines.done, lines.total)
         self._flush()
         self._hang()
-        if progress is not None:
-            progress(lines.done, lines.total)
+        self._tell()
         return self._report
 
     def _take(self, found: Found) -> None:
@@ -136,6 +141,7 @@ class ImportRun:
                 time.sleep(REST_S)
         self._waiting_for.clear()
         self._bytes = 0
+        self._tell()
 
     def _store(self, conn: apsw.Connection) -> int:
         return self._applier.apply(conn, self._waiting, time.monotonic() + HOLD_S)

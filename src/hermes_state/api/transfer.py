@@ -223,8 +223,9 @@ class TransferCalls(Handle):
                 import can be run again.
         """
         self._check_open("import_jsonl")
-        with ImportRun(self, on_error, session_id, session_source) as run:
-            return run.read(jsonl.Reader(source), progress)
+        lines = jsonl.Reader(source)
+        with ImportRun(self, lines, progress, on_error, session_id, session_source) as run:
+            return run.read()
 
 
 def _key(session_id: str) -> bytes | None:
