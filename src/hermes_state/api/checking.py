@@ -96,7 +96,6 @@ class Examination:
         self.report = empty_report(path)
         self._collected: dict[tuple[str, str], Problem] = {}
         self._sound: list[str] = []
-        self._readable = True
 
     def run(self, *, deep: bool = True) -> CheckReport:
         """Look at everything; ``deep`` compares each full-text index with its own rows, word by word."""
@@ -136,15 +135,23 @@ class Examination:
         for table in health.TABLES:
             self._structure(table, "table_damage", "index_damage")
         self._full_text(have, deep)
-        self._readable = not any(kind in TABLE_KINDS for kind, _ in self._collected)
-        if not self._readable:
+        if any(kind in ("table_damage", "index_damage") for kind, _ in self._collected):
             # What the rows say is not known, so nothing can be compared with it.
             return
-        self._guarded("messages", self._count)
+        try:
+            self._compare()
+        except (apsw.Error, errors.StoreCorruptError) as error:
+            if not is_damage(error):
+                raise
+            self._add("table_damage", "messages", 1, [], str(error))
+
+    def _compare(self) -> None:
+        """Compare the rows with the indexes and counters."""
+        self._step(self._count)
         self._drift()
         self._sessions()
         self._orphans()
-        self._guarded("state_meta", self._watermark)
+        self._step(self._watermark)
 
     def _count(self, conn: apsw.Connection) -> None:
         report = self.report

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 import apsw
 
+from hermes_state import errors
 from hermes_state.api.checking import CheckReport, Progress, Step
 from hermes_state.engine.worker import StepSize
 from hermes_state.schema import migrate, renew
@@ -16,10 +17,14 @@ from hermes_state.search import health as index_health
 from hermes_state.search import indexing, tables
 from hermes_state.store import health
 
+T = TypeVar("T")
+
 HOLD_S = 0.040
 """How long one step of a repair should hold the write lock, seconds."""
 REST_S = 0.005
 """Pause between two steps, in which another process's writer gets the lock."""
+ROUNDS = 3
+"""Rounds of mending and looking again: some things can be compared only once others are mended."""
 MERGE_PAGES = 32
 """Pages that the first step of a merge writes; later ones are fitted to ``HOLD_S``."""
 
@@ -75,7 +80,7 @@ class Upkeep:
             before=before, after=before, rebuilt=[], rows=0, counters=0, orphans=0, parents=0,
             vacuum_advised=False, advice=[],
         )  # fmt: skip
-        for _ in range(2):
+        for _ in range(ROUNDS):
             found = report["after"]
             if found["ok"] or found["verdict"] == "table":
                 break
@@ -104,8 +109,10 @@ class Upkeep:
         if "watermark" in kinds:
             self._do(_lower_watermark)
         for name in sorted(kinds.get("index_damage", ())):
-            if self._do(renew.renew_index, name):
+            done, left = self._by_force(renew.renew_index, name)
+            if done:
                 report["rebuilt"].append(name)
+                report["vacuum_advised"] |= left
         self.renew(sorted(kinds.get("fts_damage", ())), report)
         self._mended()
         self.index_pending()
@@ -121,10 +128,20 @@ class Upkeep:
     def renew(self, damaged: Collection[str], report: RepairReport | None = None) -> None:
         """Make full-text tables anew, each in one short transaction."""
         for table in damaged:
-            left = self._do(renew.renew_fts, [table])
+            _, left = self._by_force(renew.renew_fts, table)
             if report is not None:
                 report["rebuilt"].append(table)
                 report["vacuum_advised"] |= left
+
+    def _by_force(self, fn: Callable[..., T], name: str) -> tuple[T, bool]:
+        """``fn(conn, name)``; where damage stops it, again with the old pages left where they are.
+
+        Returns its result, and whether pages were left.
+        """
+        try:
+            return self._do(partial(fn, leave_pages=False), name), False
+        except errors.StoreCorruptError:
+            return self._do(partial(fn, leave_pages=True), name), True
 
     def index_pending(self, progress: Progress = None, total: int = 0) -> None:
         """Index every row above the watermark, in steps."""

@@ -8,7 +8,6 @@ VACUUM (as https://www.sqlite.org/pragma.html#pragma_writable_schema describes).
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 
 import apsw
 
@@ -23,68 +22,56 @@ _SHADOWS = ("data", "idx", "content", "docsize", "config")
 _OUR_INDEXES = ddl.INDEXES_SQL + ddl.TITLE_INDEX_SQL + ddl.HS_INDEXES_SQL
 
 
-def renew_fts(conn: apsw.Connection, tables: Collection[str]) -> bool:
-    """Make these full-text tables anew and empty, with their triggers, and the watermark 0.
+def renew_fts(conn: apsw.Connection, table: str, *, leave_pages: bool) -> None:
+    """Make a full-text table anew and empty, with its triggers, and the watermark 0.
 
     Until the index is complete again the file carries the stamp of an unfinished upgrade, so that
     a stamp of 11 still means that both indexes cover every row they must.
 
-    Returns True where pages were left that only VACUUM frees.
+    Args:
+        leave_pages: where dropping it failed by damage, in a transaction before this one.
 
     Raises:
         KeyError: a table that is none of ours.
+        apsw.CorruptError: its pages cannot be freed; nothing more can be done in this transaction.
     """
-    version = migrate.inspect(conn).version
-    left = [_remove(conn, table) for table in tables]
-    for table in tables:
-        migrate.create_fts(conn, table, _SQL[table])
-    _set(conn, ddl.META_WATERMARK, "0")
-    if version <= ddl.SCHEMA_VERSION and not set(tables).isdisjoint(ddl.FTS_TABLES):
+    # Nothing may read a damaged page before the schema is changed: SQLite refuses the change then.
+    version = migrate.stamp(conn)
+    sql = _SQL[table]
+    for event in ("insert", "delete", "update"):
+        conn.execute(f'DROP TRIGGER IF EXISTS "{table}_{event}"')
+    if leave_pages:
+        _take_out(conn, [table, *(f"{table}_{part}" for part in _SHADOWS)])
+    else:
+        conn.execute(f'DROP TABLE IF EXISTS "{table}"')
+    migrate.create_fts(conn, table, sql)
+    conn.execute("INSERT OR REPLACE INTO state_meta(key, value) VALUES (?, '0')", (ddl.META_WATERMARK,))
+    if version <= ddl.SCHEMA_VERSION and table in ddl.FTS_TABLES:
         old = min(version, ddl.SCHEMA_VERSION - 1)
         conn.execute(
             "INSERT OR IGNORE INTO state_meta(key, value) VALUES (?, ?)", (ddl.META_UPGRADE, str(old))
         )
         conn.execute("DELETE FROM schema_version")
         conn.execute("INSERT INTO schema_version(version) VALUES (?)", (old,))
-    return any(left)
 
 
-def renew_index(conn: apsw.Connection, name: str) -> bool:
+def renew_index(conn: apsw.Connection, name: str, *, leave_pages: bool) -> bool:
     """Build the index ``name`` anew from its table; False where it cannot be (salvage is left then).
 
-    An index whose pages cannot even be freed is made again if it is one of ours.
+    Args:
+        leave_pages: as for ``renew_fts``; only an index of ours can be made again then.
+
+    Raises:
+        apsw.CorruptError: as for ``renew_fts``.
     """
-    quoted = '"' + name.replace('"', '""') + '"'
-    if _tried(conn, f"REINDEX {quoted}"):
+    if not leave_pages:
+        quoted = name.replace('"', '""')
+        conn.execute(f'REINDEX "{quoted}"')
         return True
-    ours = f"INDEX IF NOT EXISTS {name}" in _OUR_INDEXES.replace("\n", " ")
-    if not ours:
+    if f"INDEX IF NOT EXISTS {name}\n" not in _OUR_INDEXES.replace(" ON", "\n"):
         return False
     _take_out(conn, [name])
     conn.execute(_OUR_INDEXES)
-    return True
-
-
-def _remove(conn: apsw.Connection, table: str) -> bool:
-    """Drop a full-text table and its triggers; True where its pages had to be left."""
-    for event in ("insert", "delete", "update"):
-        conn.execute(f'DROP TRIGGER IF EXISTS "{table}_{event}"')
-    if _tried(conn, f'DROP TABLE IF EXISTS "{table}"'):
-        return False
-    _take_out(conn, [table, *(f"{table}_{part}" for part in _SHADOWS)])
-    return True
-
-
-def _tried(conn: apsw.Connection, sql: str) -> bool:
-    """Run ``sql``; False, and nothing changed, where damage stops it."""
-    conn.execute("SAVEPOINT hs_renew")
-    try:
-        conn.execute(sql)
-    except (apsw.CorruptError, apsw.SQLError):
-        conn.execute("ROLLBACK TO hs_renew")
-        conn.execute("RELEASE hs_renew")
-        return False
-    conn.execute("RELEASE hs_renew")
     return True
 
 
@@ -100,7 +87,3 @@ def _take_out(conn: apsw.Connection, names: list[str]) -> None:
     finally:
         conn.execute("PRAGMA writable_schema = RESET")
         conn.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, defensive)
-
-
-def _set(conn: apsw.Connection, key: str, value: str) -> None:
-    conn.execute("INSERT OR REPLACE INTO state_meta(key, value) VALUES (?, ?)", (key, value))
