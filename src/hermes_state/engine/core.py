@@ -89,7 +89,9 @@ class Engine:
 
     def _open_writer(self) -> None:
         conn = opening.connect_writer(self.path, durability=self.options.durability, triggers=False)
-        self._writer = Writer(conn, self.path, self._apply)
+        self._appender: apsw.Connection | None = None
+        at_once = self._at_once if self.options.indexing == "background" else None
+        self._writer = Writer(conn, self.path, self._apply, at_once)
         self._upgrading = False
         try:
             if conn.readonly("main"):
@@ -170,6 +172,8 @@ class Engine:
             self.face.disconnect()
             if self._checkpointer is not None:
                 self._checkpointer.close(True)
+            if self._appender is not None:
+                self._appender.close(True)
             self._writer.conn.close(True)
             self._anchor.close()
 
@@ -321,9 +325,7 @@ class Engine:
         """
         with self.inside(operation):
             self._writable(operation)
-            outcomes = self._writer.store_many(
-                groups, self._patience(patience.MESSAGE_PATIENCE_S), operation
-            )
+            outcomes = self._writer.store_many(groups, self._patience(patience.MESSAGE_PATIENCE_S), operation)
             stored = sum(len(outcome) for outcome in outcomes if isinstance(outcome, list))
             self._worker.written(0 if self.options.indexing == "inline" else stored)
             self._help()
@@ -348,6 +350,14 @@ class Engine:
         if self.options.indexing == "inline":
             self.index_inline(conn, [i for outcome in outcomes if isinstance(outcome, list) for i in outcome])
         return outcomes
+
+    def _at_once(self, groups: Sequence[Group]) -> list[list[int]] | None:
+        """Store plain groups by one statement on a connection of its own; None where it cannot."""
+        if self.journal_mode != "wal" or any(isinstance(group, KeyedRows) for group in groups):
+            return None
+        if self._appender is None:
+            self._appender = opening.connect_appender(self.path, durability=self.options.durability)
+        return message_writes.append_at_once(self._appender, groups)
 
     def index_inline(self, conn: apsw.Connection, ids: list[int]) -> None:
         """Index these rows in the open transaction if the store indexes inline."""

@@ -14,11 +14,14 @@ import apsw
 from hermes_state import errors
 from hermes_state.engine import patience, wal
 from hermes_state.search import tables
+from hermes_state.store import message_writes
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 WAL_KEEP_BYTES = 16 * 1024 * 1024
 """What is left of a WAL that had grown, once it starts anew (journal_size_limit)."""
+
+_IMMUTABLE = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 
 SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL"}
 
@@ -43,9 +46,10 @@ def make_private(path: Path) -> None:
     """
     try:
         path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE))
-    except FileExistsError:
-        tighten(path)
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE))
+        except FileExistsError:
+            tighten(path)
     except OSError as error:
         words = f"unable to open database file: {error.strerror}"
         raise errors.make(errors.StoreCannotOpenError, words, path, "open") from error
@@ -68,6 +72,24 @@ def tighten(path: Path) -> None:
                 return
 
 
+def _frozen(path: Path) -> bool:
+    """True for a closed database on a read-only file system.
+
+    SQLite cannot make the sidecars of WAL there and refuses even to read, unless it is told that the
+    file never changes (https://www.sqlite.org/wal.html, "Read-Only Databases").
+    """
+    try:
+        flags = os.statvfs(path).f_flag
+    except (AttributeError, OSError):  # not POSIX, or no such file
+        return False
+    return bool(flags & os.ST_RDONLY) and not Path(f"{path}-wal").exists()
+
+
+def _name(path: Path) -> str:
+    """What SQLite is given to open: an absolute URI for a frozen file, else the path."""
+    return f"{path.absolute().as_uri()}?mode=ro&immutable=1" if _frozen(path) else str(path)
+
+
 def open_anchor(path: Path) -> tuple[Any, str]:
     """A stdlib connection that has read once and stays open, and the journal mode it set.
 
@@ -78,9 +100,12 @@ def open_anchor(path: Path) -> tuple[Any, str]:
     """
     stdlib: Any = getattr(sys.modules.get("hermes_state"), "sqlite3", sqlite3)
     try:
-        anchor = stdlib.connect(str(path), timeout=1.0, isolation_level=None, check_same_thread=False)
+        name = _name(path)
+        anchor = stdlib.connect(
+            name, timeout=1.0, isolation_level=None, check_same_thread=False, uri=name != str(path)
+        )
         try:
-            mode = _journal_mode(anchor, path)
+            mode = "wal" if name != str(path) else _journal_mode(anchor, path)
             anchor.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
         except BaseException:
             anchor.close()
@@ -107,7 +132,8 @@ def connect(path: Path, *, readonly: bool = False) -> apsw.Connection:
     """An APSW connection with the settings that all roles share."""
     flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
     try:
-        conn = apsw.Connection(str(path), flags=flags)
+        name = _name(path)
+        conn = apsw.Connection(name, flags=flags if name == str(path) else _IMMUTABLE)
         conn.set_busy_timeout(patience.BUSY_MS)
         conn.execute("PRAGMA foreign_keys=ON")
         conn.execute("PRAGMA trusted_schema=OFF")
@@ -130,6 +156,19 @@ def connect_writer(path: Path, *, durability: str, triggers: bool) -> apsw.Conne
         conn.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, int(triggers))
         # Other programs' statements come through the trigger connection, quoted as the stdlib allows.
         conn.config(apsw.SQLITE_DBCONFIG_DQS_DML, int(triggers))
+    except apsw.Error as error:
+        conn.close()
+        raise errors.translate(error, path, "open") from error
+    return conn
+
+
+def connect_appender(path: Path, *, durability: str) -> apsw.Connection:
+    """A connection that only appends messages, in autocommit; the caller waits for locks itself."""
+    conn = connect_writer(path, durability=durability, triggers=False)
+    try:
+        message_writes.prepare_appender(conn)
+        conn.execute("PRAGMA cache_size=-4096")
+        conn.set_busy_timeout(0)
     except apsw.Error as error:
         conn.close()
         raise errors.translate(error, path, "open") from error

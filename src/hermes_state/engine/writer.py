@@ -30,6 +30,7 @@ Group = Sequence[Any]
 Outcome = Any
 """What became of a group: a list of row ids, or an exception."""
 Apply = Callable[[apsw.Connection, Sequence[Group]], list[Outcome]]
+AtOnce = Callable[[Sequence[Group]], Sequence[Outcome] | None]
 
 MAX_GROUP_ROWS = 1024
 """Rows that one shared transaction takes at most, so that nobody waits long for a follower's rows."""
@@ -56,12 +57,18 @@ class Writer:
         conn: the connection, used by one thread at a time from here on.
         path: the database file, for messages.
         apply: stores several groups in the open transaction; one outcome each.
+        at_once: stores several groups by one statement that is a transaction of its own, or
+            answers None where it cannot; the ordinary way takes over after any error of its but
+            a lock that is taken. It may use another connection: it, too, is called in line.
     """
 
-    def __init__(self, conn: apsw.Connection, path: Path, apply: Apply) -> None:
+    def __init__(
+        self, conn: apsw.Connection, path: Path, apply: Apply, at_once: AtOnce | None = None
+    ) -> None:
         self.conn = conn
         self._path = path
         self._apply = apply
+        self._at_once = at_once
         self._mutex = threading.Lock()
         self._line: deque[_Place] = deque()
         self._owned = False
@@ -240,16 +247,19 @@ class Writer:
     def _lead(self, group: Group, patience: Patience, operation: str) -> Outcome:
         """Store ours and every group in line in one transaction; our outcome."""
         conn = self.conn
-        tx.begin(conn, patience, self._path, operation)
         followers: list[_Place] = []
         try:
-            # Interrupts come to the main thread: it does not answer for other threads' messages.
-            if threading.get_ident() != threading.main_thread().ident:
-                followers = self._followers(len(group))
-            outcomes = self._apply(
-                conn, [group, *(place.group for place in followers if place.group is not None)]
-            )
-            tx.commit(conn, patience, self._path, operation)
+            outcomes = self._store_at_once(group, followers, patience, operation)
+            if outcomes is None:
+                tx.begin(conn, patience, self._path, operation)
+                self._join(followers, group)
+                outcomes = self._apply(conn, _groups(group, followers))
+                tx.commit(conn, patience, self._path, operation)
+        except errors.StoreBusyError:
+            # Our patience is used up; that of the others need not be.
+            tx.rollback(conn)
+            self._put_back(followers)
+            raise
         except Exception as error:
             tx.rollback(conn)
             if not followers:
@@ -269,6 +279,32 @@ class Writer:
             self._settle(place, outcome)
         return outcomes[0]
 
+    def _join(self, followers: list[_Place], group: Group) -> None:
+        """Add the groups that stand in line now to ``followers``."""
+        # Interrupts come to the main thread: it does not answer for other threads' messages.
+        if threading.get_ident() != threading.main_thread().ident:
+            rows = len(group) + sum(len(place.group or ()) for place in followers)
+            followers += self._followers(rows)
+
+    def _store_at_once(
+        self, group: Group, followers: list[_Place], patience: Patience, operation: str
+    ) -> Sequence[Outcome] | None:
+        """Store ours and the groups in line by one statement; None, with nothing stored, where that fails."""
+        if self._at_once is None:
+            return None
+        while True:
+            self._join(followers, group)
+            try:
+                return self._at_once(_groups(group, followers))
+            except (apsw.BusyError, apsw.LockedError) as error:
+                if not patience.pause():
+                    raise errors.make(
+                        errors.StoreBusyError, "database is locked", self._path, operation,
+                        waited=patience.waited, code=apsw.SQLITE_BUSY,
+                    ) from error  # fmt: skip
+            except (apsw.Error, TypeError, ValueError, OverflowError):
+                return None  # whose fault it was, the ordinary way finds out
+
     def _alone(self, group: Group, patience: Patience, operation: str, cause: Exception) -> Outcome:
         """The outcome of ``group`` in a transaction of its own, after a shared one failed by ``cause``."""
         try:
@@ -286,3 +322,7 @@ class Writer:
     def _settle(place: _Place, outcome: Outcome) -> None:
         place.outcome = outcome
         place.wake.release()
+
+
+def _groups(own: Group, followers: Sequence[_Place]) -> list[Group]:
+    return [own, *(place.group for place in followers if place.group is not None)]

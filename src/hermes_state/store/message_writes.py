@@ -85,6 +85,43 @@ _IDS_FROM = "SELECT id FROM messages WHERE session_id = ? AND id >= ? ORDER BY i
 _DELETE_FROM = "DELETE FROM messages WHERE session_id = ? AND id >= ?"
 
 
+# For a connection that does nothing but append: the counters move inside the INSERT itself, so that
+# one statement in autocommit is the whole transaction. A TEMP trigger is this connection's alone, and
+# fires although the file's own triggers are switched off there. The rule of the calls is
+# ``encode.count_tool_calls`` on what is stored.
+_COUNT_TRIGGER = """\
+CREATE TEMP TRIGGER IF NOT EXISTS hs_count AFTER INSERT ON main.messages BEGIN
+    UPDATE sessions SET
+        message_count = COALESCE(message_count, 0) + 1,
+        tool_call_count = COALESCE(tool_call_count, 0) + CASE
+            WHEN new.tool_calls IS NULL THEN 0
+            WHEN NOT json_valid(new.tool_calls) THEN 1
+            WHEN json_type(new.tool_calls) = 'array' THEN json_array_length(new.tool_calls)
+            ELSE 1 END
+    WHERE id = new.session_id;
+END
+"""
+
+
+def prepare_appender(conn: apsw.Connection) -> None:
+    """Make ``conn`` count what it inserts; from then on it serves ``append_at_once`` only."""
+    conn.execute(_COUNT_TRIGGER)
+
+
+def append_at_once(conn: apsw.Connection, groups: Sequence[Sequence[Row]]) -> list[list[int]] | None:
+    """Store the groups in one statement that is its own transaction; the ids of each group's rows.
+
+    ``conn`` is in autocommit and was given to ``prepare_appender``. The GIL is let go once for lock,
+    rows, counters, COMMIT and fsync together. None where one statement cannot hold all rows; any error
+    leaves nothing stored, and the caller finds out by ``insert_group`` whose it was.
+    """
+    rows_of_all = [row for group in groups for row in group]
+    if not rows_of_all or len(rows_of_all) > _SIZES[-1]:
+        return None
+    ids = iter(_insert_part(conn, rows_of_all))
+    return [[next(ids) for _ in group] for group in groups]
+
+
 def insert_one(conn: apsw.Connection, row: Row) -> int:
     """Insert ``row``, count it in its session, and return its id.
 
