@@ -71,6 +71,7 @@ class AsyncSessionDB:
         self._pid = os.getpid()
         self._opening = threading.Lock()
         self._closing: Future[None] | None = None
+        self._closer: threading.Thread | None = None
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="hermes_state-aio")
         self._storing = ThreadPoolExecutor(1, thread_name_prefix="hermes_state-append")
         self._appends: AppendQueue | None = None
@@ -128,12 +129,15 @@ class AsyncSessionDB:
         if self._pid != os.getpid():
             self._begin()
         with self._opening:
-            begins = self._closing is None
             if self._closing is None:
                 self._closing = Future()
-        if begins:
-            threading.Thread(target=self._close, args=(self._closing,), name="hermes_state-close").start()
+                self._closer = threading.Thread(
+                    target=self._close, args=(self._closing,), name="hermes_state-close"
+                )
+                self._closer.start()
         await asyncio.shield(asyncio.wrap_future(self._closing))
+        if self._closer is not None:
+            self._closer.join()  # it has told its outcome and is at its end
 
     def _close(self, closing: Future[None]) -> None:
         """In a thread of its own: wait for the others, then close."""
