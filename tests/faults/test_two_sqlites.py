@@ -1,0 +1,94 @@
+"""The stdlib's SQLite in the process that has the store open, while other processes write."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from processes import program, sound
+
+OTHER = """
+db = SessionDB(path)
+db.ensure_session("other", "cli")
+barrier()
+for n in range(int(args[0])):
+    say(id=db.append_message("other", "user", f"other {n}"))
+db.close()
+"""
+
+MINE = """
+import sqlite3, subprocess
+db = SessionDB(path)
+db.ensure_session("mine", "cli")
+mine = []
+
+def snapshot(number):
+    with_stdlib = sqlite3.connect(path, timeout=30)
+    counted = with_stdlib.execute("SELECT count(*) FROM messages").fetchone()[0]
+    copy = sqlite3.connect(path + f".copy{number}")
+    with_stdlib.backup(copy)
+    assert copy.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+    copy.close()
+    with_stdlib.close()
+    return counted
+
+def between(conn):
+    conn.execute("UPDATE sessions SET title = 'inside' WHERE id = 'mine'")
+    snapshot("inside")
+
+barrier()
+for number in range(10):
+    mine.append(db.append_message("mine", "user", f"mine {number}"))
+    snapshot(number)
+    db._execute_write(between)
+    mine.append(db.append_message("mine", "user", f"mine again {number}"))
+    assert len(db.search_messages("mine", limit=-1)) == len(mine)
+say(ids=mine)
+db.close()
+"""
+
+
+@pytest.mark.slow
+def test_stdlib_snapshots_in_our_process_lose_nothing_while_another_process_writes(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    with program(OTHER, path, 120) as other, program(MINE, path) as mine:
+        other.ready()
+        mine.ready()
+        other.go()
+        mine.go()
+        ids = set(mine.finish()[-1]["ids"]) | {answer["id"] for answer in other.finish()}
+    assert len(ids) == 140
+    assert sound(path) == ids
+    for copy in tmp_path.glob("*.copy*"):
+        with closing(sqlite3.connect(copy)) as conn:
+            assert conn.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+
+
+def test_an_idle_store_keeps_its_wal_when_the_stdlib_closes_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    code = """
+import sqlite3
+db = SessionDB(path)
+db.create_session("s", "cli")
+ids = [db.append_message("s", "user", "before")]
+for n in range(10):
+    conn = sqlite3.connect(path)
+    conn.execute("SELECT count(*) FROM messages").fetchone()
+    conn.close()
+    say(turn=n)
+    sys.stdin.readline()
+    ids.append(db.append_message("s", "user", f"after {n}"))
+say(ids=ids)
+db.close()
+"""
+    with program(code, path) as running:
+        for _ in range(10):
+            running.answer()
+            with program("SessionDB(path).close()", path) as other:
+                other.finish()
+            running.go()
+        ids = running.finish()[-1]["ids"]
+    assert len(ids) == 11
+    assert sound(path) == set(ids)
