@@ -156,15 +156,17 @@ def _salvage_into(
     conn = apsw.Connection(str(temporary), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_URI)
     try:
         conn.execute("PRAGMA synchronous=OFF")  # the whole file is synced at the end
+        conn.execute("PRAGMA journal_mode=MEMORY")
         conn.execute("PRAGMA trusted_schema=OFF")
         conn.execute(ddl.TABLES_SQL)
         conn.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, 0)
-        reading.attach(conn, damaged)
-        tables = _copy_tables(conn, damaged, progress)
+        unreadable = reading.attach(conn, damaged)
+        tables = _copy_tables(conn, damaged, unreadable, progress)
         if not any(t.read or t.found for t in tables.values()) and any(t.error for t in tables.values()):
             words = next(t.error for t in tables.values() if t.error)
             raise errors.make(errors.StoreCorruptError, f"nothing could be read: {words}", source, "salvage")
-        conn.execute("DETACH damaged")
+        if unreadable is None:
+            conn.execute("DETACH damaged")
         invented = _complete(conn)
         found = backup.counts(conn)
     except apsw.Error as error:
@@ -178,8 +180,10 @@ def _salvage_into(
     )  # fmt: skip
 
 
-def _copy_tables(conn: apsw.Connection, damaged: Path, progress: Progress) -> dict[str, reading.Table]:
-    """Copy what is readable, table by table, each in a transaction of its own."""
+def _copy_tables(
+    conn: apsw.Connection, damaged: Path, unreadable: str | None, progress: Progress
+) -> dict[str, reading.Table]:
+    """Copy what is readable, table by table; ``unreadable``: why no table can be, or None."""
     wanted = {
         "sessions": "1",
         "messages": "1",
@@ -189,19 +193,20 @@ def _copy_tables(conn: apsw.Connection, damaged: Path, progress: Progress) -> di
     }
     out: dict[str, reading.Table] = {}
     for done, (name, where) in enumerate(wanted.items(), 1):
-        conn.execute("BEGIN")
-        if name.startswith("telegram") and _has(conn, name):
+        if name.startswith("telegram"):
+            if not _has(conn, name):
+                continue
             telegram_schema.apply(conn)
-        out[name] = reading.table(conn, name, where)
-        conn.execute("COMMIT")
+        if unreadable is None:
+            out[name] = reading.table(conn, name, where)
+        else:
+            out[name] = reading.Table(name, error=unreadable)
         if progress is not None:
             progress(done, len(wanted))
     rows = {name: out[name] for name in ("sessions", "messages")}
     if any(not table.report()["complete"] for table in rows.values()):
-        conn.execute("BEGIN")
         default = {name: list(columns.EXPECTED[name]) for name in rows}
         reading.from_pages(conn, damaged, rows, default)
-        conn.execute("COMMIT")
     return out
 
 

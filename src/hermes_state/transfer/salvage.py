@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -121,23 +122,43 @@ def _write_header(copy: Path, header: bytes) -> None:
     Source of the layout: https://www.sqlite.org/fileformat2.html, section 1.3.
     """
     size = _size(copy)
+    leaves: dict[int, int] = {}
     for page_size in _PAGE_SIZES:
         if size < page_size or size % page_size:
             continue
-        stored = 1 if page_size == 65536 else page_size
-        made = bytearray(_HEADER_BYTES)
-        made[:16] = MAGIC
-        made[16:18] = stored.to_bytes(2, "big")
-        made[18:24] = bytes((1, 1, 0, 64, 32, 32))
-        made[28:32] = (size // page_size).to_bytes(4, "big")
-        made[44:48] = (4).to_bytes(4, "big")
-        made[56:60] = (1).to_bytes(4, "big")
-        with copy.open("r+b") as file:
-            file.write(bytes(made))
+        _put_bytes(copy, _header(page_size, size // page_size))
         if _schema_readable(copy):
             return
+        leaves[page_size] = _leaves(copy, page_size)
+    best = max(leaves, key=lambda page_size: leaves[page_size], default=0)
+    _put_bytes(copy, _header(best, size // best) if best and leaves[best] else header[:_HEADER_BYTES])
+
+
+def _header(page_size: int, number: int) -> bytes:
+    made = bytearray(_HEADER_BYTES)
+    made[:16] = MAGIC
+    made[16:18] = (1 if page_size == 65536 else page_size).to_bytes(2, "big")
+    made[18:24] = bytes((1, 1, 0, 64, 32, 32))
+    made[28:32] = number.to_bytes(4, "big")
+    made[44:48] = (4).to_bytes(4, "big")
+    made[56:60] = (1).to_bytes(4, "big")
+    return bytes(made)
+
+
+def _put_bytes(copy: Path, header: bytes) -> None:
     with copy.open("r+b") as file:
-        file.write(header[:_HEADER_BYTES])
+        file.write(header)
+
+
+def _leaves(copy: Path, page_size: int) -> int:
+    """How many pages of that size look like a table leaf: its type, and cells that end with the page."""
+    number = 0
+    with copy.open("rb") as file:
+        for offset in range(0, _size(copy), page_size):
+            file.seek(offset)
+            kind, cells, start, first = struct.unpack(">BxxHHxH", file.read(10))
+            number += kind == pages.LEAF and 0 < 8 + 2 * cells <= start <= first < page_size and cells > 0
+    return number
 
 
 def _schema_readable(copy: Path) -> bool:
@@ -152,22 +173,29 @@ def _schema_readable(copy: Path) -> bool:
         conn.close()
 
 
-def attach(conn: apsw.Connection, damaged: Path) -> None:
-    """Make ``damaged`` the schema ``damaged`` of ``conn``, immutable."""
-    conn.execute("ATTACH ? AS damaged", (f"file:{quote(os.fspath(damaged.absolute()))}?immutable=1",))
-    conn.execute("PRAGMA cell_size_check=ON")
+def attach(conn: apsw.Connection, damaged: Path) -> str | None:
+    """Make ``damaged`` the schema ``damaged`` of ``conn``, immutable; SQLite's words where it cannot."""
+    try:
+        conn.execute("ATTACH ? AS damaged", (f"file:{quote(os.fspath(damaged.absolute()))}?immutable=1",))
+        conn.execute("PRAGMA cell_size_check=ON")
+        conn.execute("SELECT count(*) FROM damaged.sqlite_master").fetchone()
+    except (apsw.Error, UnicodeDecodeError) as error:
+        return _words(error)
+    return None
 
 
 def table(conn: apsw.Connection, name: str, where: str = "1") -> Table:
     """Copy the readable rows of ``damaged.<name>`` to ``main.<name>``; ``where`` is a constant of ours.
 
     Columns that only one of the two has are left out. A row that breaks a constraint of the new table (a
-    duplicate key, a NULL that must not be) is left out as well. Runs inside the caller's transaction.
+    duplicate key, a NULL that must not be) is left out as well. Must run outside a transaction: SQLite
+    lets nothing be written any more in one that has met damage.
     """
     out = Table(name)
     try:
         columns = _shared_columns(conn, name)
         if not columns:
+            out.error = f"no such table: {name}"
             return out
         low, high = _bounds(conn, name)
     except (apsw.Error, UnicodeDecodeError) as error:
@@ -194,6 +222,7 @@ def from_pages(
     ``default``: the columns of each table in order, where the damaged schema does not tell them.
     """
     shapes = [_Shape(conn, name, default[name]) for name in ("sessions", "messages") if name in outs]
+    conn.execute("BEGIN")
     with damaged.open("rb") as file:
         try:
             records = pages.open_pages(file, damaged).rows()
@@ -206,6 +235,7 @@ def from_pages(
         except pages.Damaged as error:
             for out in outs.values():
                 out.error = out.error or str(error)
+    conn.execute("COMMIT")
 
 
 class _Shape:
