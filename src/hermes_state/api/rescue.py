@@ -327,8 +327,10 @@ def _replace(place: Path, temporary: Path) -> Path | None:
 
 def _hold(place: Path) -> apsw.Connection | None:
     """The store, locked against every other process and with its WAL brought in; None where it is damaged."""
-    conn = apsw.Connection(str(place), flags=apsw.SQLITE_OPEN_READWRITE)
+    flags = apsw.SQLITE_OPEN_READWRITE if _opens(place) else apsw.SQLITE_OPEN_READONLY
+    conn = apsw.Connection(str(place), flags=flags)
     try:
+        conn.execute("SELECT count(*) FROM sqlite_master").fetchone()
         # Leaving WAL needs the file for itself, brings the WAL in, and removes the sidecars.
         conn.execute("PRAGMA journal_mode=DELETE")
         conn.execute("BEGIN EXCLUSIVE")
@@ -344,6 +346,18 @@ def _hold(place: Path) -> apsw.Connection | None:
         conn.close()
         raise errors.translate(error, place, "restore") from error
     return conn
+
+
+def _opens(place: Path) -> bool:
+    """Whether SQLite takes the file for a database. One that it does not may lose its WAL if opened to write."""
+    conn = apsw.Connection(str(place), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        conn.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except (apsw.CorruptError, apsw.NotADBError):
+        return False
+    finally:
+        conn.close()
+    return True
 
 
 def _locked(place: Path) -> bool:
