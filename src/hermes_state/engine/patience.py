@@ -3,7 +3,7 @@
 SQLite's own back-off is the same for everybody, so writers that met once meet
 again (a convoy), and it knows no time limit over several statements. Here a
 wait is bounded by time and each pause is random: below a millisecond first,
-then up to v11's 20-150 ms.
+then some milliseconds, and v11's 20-150 ms once the lock is held for long.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ BUSY_MS = 10_000
 """How long a statement outside BEGIN waits by SQLite's own busy handler, milliseconds."""
 
 FIRST_PAUSE_S = 0.0004
+EAGER_MIN_S, EAGER_MAX_S, EAGER_S = 0.002, 0.010, 5.0
+"""Pauses of the first seconds. Among writers that come and go, one that sleeps long misses every gap:
+measured with 8 processes, the worst append took 2 s with v11's pauses and 0.4 s with these."""
 RETRY_MIN_S = 0.020
 RETRY_MAX_S = 0.150
 _GROWTH = 1.5
@@ -54,9 +57,11 @@ class Patience:
         left = self.left
         if left <= 0.0:
             return False
-        if self._pause < RETRY_MIN_S:
+        if self._pause < EAGER_MIN_S:
             step = random.uniform(self._pause / 2, self._pause)  # noqa: S311 - jitter, not a secret
             self._pause *= _GROWTH
+        elif self.seconds - left < EAGER_S:
+            step = random.uniform(EAGER_MIN_S, EAGER_MAX_S)  # noqa: S311 - jitter, not a secret
         else:
             step = random.uniform(RETRY_MIN_S, RETRY_MAX_S)  # noqa: S311 - jitter, not a secret
         time.sleep(min(step, left))
