@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 
 from hermes_state import errors
-from hermes_state.engine import patience, wal
+from hermes_state.engine import links, patience, wal
 from hermes_state.search import tables
 from hermes_state.store import message_writes
 
@@ -22,6 +22,9 @@ WAL_KEEP_BYTES = 16 * 1024 * 1024
 """What is left of a WAL that had grown, once it starts anew (journal_size_limit)."""
 
 _IMMUTABLE = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+
+_vfs: str | None = None
+"""The VFS of APSW's connections; None for SQLite's own. Tests that make calls fail set another."""
 
 SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL"}
 
@@ -42,8 +45,9 @@ def make_private(path: Path) -> None:
     drop every POSIX lock that this process holds on it.
 
     Raises:
-        errors.StoreCannotOpenError: the folder or the file cannot be made.
+        errors.StoreCannotOpenError: the folder or the file cannot be made, or is not what it must be.
     """
+    links.refuse_odd(path)
     try:
         path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         try:
@@ -106,7 +110,8 @@ def open_anchor(path: Path) -> tuple[Any, str]:
         )
         try:
             mode = "wal" if name != str(path) else _journal_mode(anchor, path)
-            anchor.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+            # Any read takes the SHARED lock that WAL mode keeps; this one need not parse the schema.
+            anchor.execute("PRAGMA user_version").fetchone()
         except BaseException:
             anchor.close()
             raise
@@ -133,11 +138,14 @@ def connect(path: Path, *, readonly: bool = False) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
     try:
         name = _name(path)
-        conn = apsw.Connection(name, flags=flags if name == str(path) else _IMMUTABLE)
+        conn = apsw.Connection(name, flags=flags if name == str(path) else _IMMUTABLE, vfs=_vfs)
         conn.set_busy_timeout(patience.BUSY_MS)
         conn.execute("PRAGMA foreign_keys=ON")
         conn.execute("PRAGMA trusted_schema=OFF")
         conn.execute("PRAGMA temp_store=MEMORY")
+        # Whatever a file's schema says: nobody writes the schema table or FTS5's own tables by SQL.
+        conn.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
+        conn.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0)
         # The anchor closes last and does the last checkpoint; APSW's close would hold the GIL through it.
         conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     except apsw.Error as error:
@@ -156,6 +164,9 @@ def connect_writer(path: Path, *, durability: str, triggers: bool) -> apsw.Conne
         conn.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, int(triggers))
         # Other programs' statements come through the trigger connection, quoted as the stdlib allows.
         conn.config(apsw.SQLITE_DBCONFIG_DQS_DML, int(triggers))
+        # They may do what they may do on a connection of the stdlib.
+        conn.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, int(not triggers))
+        conn.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, int(triggers))
     except apsw.Error as error:
         conn.close()
         raise errors.translate(error, path, "open") from error

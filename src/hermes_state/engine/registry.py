@@ -17,6 +17,7 @@ import threading
 from pathlib import Path
 
 from hermes_state import errors
+from hermes_state.engine import links
 from hermes_state.engine.core import Engine, Options
 
 log = logging.getLogger("hermes_state")
@@ -53,6 +54,7 @@ def acquire(path: Path, options: Options) -> Engine:
         sqlite3.Error: the file cannot be opened; nothing is left open.
         ValueError: another handle of this process has it open in another mode.
     """
+    links.refuse_foreign(path)
     key = _key(path)
     while True:
         with _lock:

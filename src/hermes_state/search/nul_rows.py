@@ -36,9 +36,24 @@ def agree(conn: apsw.Connection, ids_json: str) -> None:
     A row whose number of tokens shows that the tokenizer stopped at the NUL has its text in the
     index cut there; others stay as they are. ``ids_json``: a JSON array of message ids.
     """
-    for row_id, sizes, before_nul in rows(conn, _NUL_ROWS_SQL, (ids_json,))[1]:
-        if _varint(sizes) == max(0, before_nul - (TRIGRAM_LETTERS - 1)):
+    wrong = [
+        row_id
+        for row_id, sizes, before_nul in rows(conn, _NUL_ROWS_SQL, (ids_json,))[1]
+        if _varint(sizes) == max(0, before_nul - (TRIGRAM_LETTERS - 1))
+    ]
+    if wrong:
+        _cut(conn, wrong)
+
+
+def _cut(conn: apsw.Connection, ids: list[int]) -> None:
+    """Cut the stored text of the rows; defensive mode, which guards FTS5's tables, is off meanwhile."""
+    defensive = conn.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, -1)
+    conn.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
+    try:
+        for row_id in ids:
             conn.execute(_CUT_SQL, (row_id,))
+    finally:
+        conn.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, defensive)
 
 
 def _varint(data: bytes) -> int:
