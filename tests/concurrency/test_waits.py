@@ -141,7 +141,7 @@ def test_the_wal_is_bounded_again_once_a_reader_that_pinned_it_has_left(make_db:
         reader.go().finish()
     for n in range(300):
         db.append_message("s", "user", f"small {n}")
-        db._engine._checkpoint()
+        db._engine.upkeep.checkpoint()
     assert wal.stat().st_size <= 17_000_000
     db.close()
     assert not wal.exists() or wal.stat().st_size == 0

@@ -18,7 +18,9 @@ chance = random.Random(int(args[1]))
 db = SessionDB(path, indexing=args[0])
 """
 
-APPEND = BEGIN + """
+APPEND = (
+    BEGIN
+    + """
 db.ensure_session("s", "cli")
 say(begun=True)
 n = 0
@@ -26,8 +28,11 @@ while True:
     say(id=db.append_message("s", "user", f"kept {args[1]} {n} 广西 " + "x" * chance.randrange(3000)))
     n += 1
 """
+)
 
-BATCH = BEGIN + """
+BATCH = (
+    BEGIN
+    + """
 db.ensure_session("s", "cli")
 say(begun=True)
 n = 0
@@ -36,8 +41,11 @@ while True:
     say(ids=db.append_messages("s", rows), batch=n)
     n += 1
 """
+)
 
-THREADS = BEGIN + """
+THREADS = (
+    BEGIN
+    + """
 db.ensure_session("s", "cli")
 say(begun=True)
 speaking = threading.Lock()
@@ -51,25 +59,35 @@ def write():
 for _ in range(4):
     threading.Thread(target=write).start()
 """
+)
 
-INDEX = BEGIN + """
+INDEX = (
+    BEGIN
+    + """
 db.ensure_session("s", "cli")
-ids = db.append_messages("s", [{"role": "user", "content": f"index {n} 广西 " + "y" * 200} for n in range(1500)])
+rows = [{"role": "user", "content": f"index {n} 广西 " + "y" * 200} for n in range(1500)]
+ids = db.append_messages("s", rows)
 say(begun=True, ids=ids)
 while True:
     db.search_messages("index", limit=1)
     db.append_messages("s", [{"role": "user", "content": "index more"}] * 20)
 """
+)
 
-CHECKPOINT = BEGIN + """
+CHECKPOINT = (
+    BEGIN
+    + """
 db.ensure_session("s", "cli")
 say(begun=True)
 while True:
     say(id=db.append_message("s", "user", "checkpoint " + "z" * 5000))
-    db._engine._checkpoint()
+    db._engine.upkeep.checkpoint()
 """
+)
 
-REPLACE = BEGIN + """
+REPLACE = (
+    BEGIN
+    + """
 db.ensure_session("r", "cli")
 db.replace_messages("r", [{"role": "user", "content": f"replaced 0 {m}"} for m in range(40)])
 say(begun=True)
@@ -79,8 +97,11 @@ while True:
     say(round=n)
     n += 1
 """
+)
 
-PRUNE = BEGIN + """
+PRUNE = (
+    BEGIN
+    + """
 from hermes_state.store import retention
 for number in range(60):
     db.create_session(f"old{number}", "cli")
@@ -92,6 +113,7 @@ db.prune_sessions(0)
 say(done=True)
 time.sleep(60)
 """
+)
 
 
 def _kill(code: str, path: Path, indexing: str, seed: int, longest: float) -> list[Any]:
@@ -164,7 +186,9 @@ def test_a_kill_while_rows_are_indexed_leaves_the_rest_to_the_next_open(tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("indexing", ["background", "inline"])
-def test_a_replacement_that_is_killed_is_the_old_history_or_the_new_one(tmp_path: Path, indexing: str) -> None:
+def test_a_replacement_that_is_killed_is_the_old_history_or_the_new_one(
+    tmp_path: Path, indexing: str
+) -> None:
     for seed in range(4):
         path = tmp_path / f"{seed}.db"
         said = _kill(REPLACE, path, indexing, seed, 0.3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -60,12 +61,9 @@ def test_a_truncated_file_gives_a_typed_error_and_keeps_its_bytes(tmp_path: Path
     whole = path.read_bytes()
     cut = whole[: len(whole) // 2 - 1000]
     path.write_bytes(cut)
-    try:
-        with SessionDB(path) as db:
-            db.get_messages("s")
-            db.search_messages("row")
-    except sqlite3.DatabaseError as error:
-        assert isinstance(error, errors.HermesStateError)
+    with contextlib.suppress(errors.HermesStateError), SessionDB(path) as db:
+        db.get_messages("s")
+        db.search_messages("row")
     assert path.stat().st_size >= len(cut), "nothing is cut off or deleted"
 
 
@@ -74,7 +72,8 @@ def test_a_damaged_table_page_is_told_by_a_typed_error(tmp_path: Path) -> None:
     _filled(path)
     with closing(sqlite3.connect(path)) as conn:
         page, size = conn.execute(
-            "SELECT rootpage, (SELECT page_size FROM pragma_page_size) FROM sqlite_master WHERE name = 'messages'"
+            "SELECT rootpage, (SELECT page_size FROM pragma_page_size)"
+            " FROM sqlite_master WHERE name = 'messages'"
         ).fetchone()
     with path.open("r+b") as file:
         file.seek((page - 1) * size)

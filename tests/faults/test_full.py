@@ -18,7 +18,7 @@ TEXT = "full " + "x" * 3000
 
 @pytest.fixture
 def limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
-    """Sets how many pages a file may have, for every connection that is opened from then on; None: no bound."""
+    """Sets how many pages a file may have, for connections opened from then on; None: no bound."""
     import apsw
 
     def set_limit(pages: int | None) -> None:

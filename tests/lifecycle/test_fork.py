@@ -149,7 +149,8 @@ def child():
         say(refused=True)
 
 def work(conn):
-    conn.execute("INSERT INTO messages(session_id, role, content, timestamp) VALUES ('s', 'user', 'parent', 1)")
+    row = ("s", "user", "parent", 1)
+    conn.execute("INSERT INTO messages(session_id, role, content, timestamp) VALUES (?, ?, ?, ?)", row)
     conn.execute("UPDATE sessions SET message_count = message_count + 1")
     assert wait_for(in_child(child)) == 0
     return "done"
