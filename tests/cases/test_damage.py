@@ -178,6 +178,25 @@ def damage(path: Path, table: str) -> None:
         file.write(b"\xff" * size)
 
 
+@pytest.mark.parametrize("index", ["messages_fts_data", "messages_fts_trigram_data", "messages_fts_content"])
+@pytest.mark.parametrize("indexing", ["background", "inline"])
+def test_with_only_an_index_damaged_reading_and_appending_go_on_and_search_scans(
+    make_db: Any, db_path: Path, index: str, indexing: str
+) -> None:
+    db = make_db()
+    works(db)
+    db.close()
+    damage(db_path, index)
+    with SessionDB(db_path, indexing=indexing) as hurt:
+        assert hurt.get_messages("s")[0]["content"] == "docker 部署"
+        new = hurt.append_message("s", "user", "docker after the damage 部署")
+        assert hurt.message_count("s") == 2
+        assert new in [hit["id"] for hit in hurt.search_messages("docker 部署")]
+        assert len(hurt.search_messages("docker")) == 2
+    with SessionDB(db_path) as again:
+        assert again.message_count("s") == 2
+
+
 def test_a_damaged_table_is_told_and_nothing_is_deleted(make_db: Any, db_path: Path) -> None:
     db = make_db()
     works(db)

@@ -294,3 +294,30 @@ def test_an_export_is_always_json(db: Any, s: str, content: Any) -> None:
     db.append_message(s, "assistant", content, tool_calls=[content], reasoning_details=[content])
     assert json.loads(json.dumps(db.export_session(s)))["messages"]
     assert json.loads(json.dumps(db.export_all(), allow_nan=False))[0]["id"] == s
+
+
+LISTED = "\x00json:" + '[{"type": "text", "text": "inside the list 列表"}]'
+INSERT = "INSERT INTO messages(session_id, role, content, timestamp) VALUES ('s', 'user', ?, 5.0)"
+
+
+@pytest.mark.parametrize("how", ["replace", "clear", "delete", "sql"])
+def test_content_lists_of_another_program_leave_the_indexes_whole(
+    any_db: Any, elsewhere: Any, hits: Any, how: str
+) -> None:
+    any_db.create_session("s", "cli")
+    elsewhere(any_db.db_path, (INSERT, (LISTED,)), (INSERT, ("plain text",)))
+    assert hits(any_db, "inside") == hits(any_db, "列表") == {1}
+    if how != "sql":
+        elsewhere(any_db.db_path, ("UPDATE messages SET token_count = 1", ()), (INSERT, ("another",)))
+    assert hits(any_db, '"the list"') == {1}
+    if how == "replace":
+        any_db.replace_messages("s", [{"role": "user", "content": "new"}])
+    elif how == "clear":
+        any_db.clear_messages("s")
+    elif how == "delete":
+        any_db.delete_session("s")
+    else:
+        any_db._conn.execute("DELETE FROM messages")
+    assert hits(any_db, "inside") == hits(any_db, "plain") == set()
+    for table in ("messages_fts", "messages_fts_trigram"):
+        any_db._conn.execute(f"INSERT INTO {table}({table}) VALUES ('integrity-check')")

@@ -155,3 +155,13 @@ def test_the_message_carried_over_a_seam_is_left_out_once(db: Any) -> None:
     users = [m["content"] for m in db.get_messages_as_conversation("c", True) if m["role"] == "user"]
     assert users == ["q1", "q2", "q3", "q3", "q4"]
     assert len(db.get_messages_as_conversation("c")) == 6
+
+
+def test_a_retry_with_its_key_is_stored_once_and_both_calls_get_the_id(any_db: Any, hits: Any) -> None:
+    any_db.create_session("s", "cli")
+    calls = [{"id": "c"}]
+    first = any_db.append_message("s", "assistant", "docker", tool_calls=calls, idempotency_key="k")
+    assert any_db.append_message("s", "assistant", "docker", tool_calls=calls, idempotency_key="k") == first
+    session = any_db.get_session("s")
+    assert (session["message_count"], session["tool_call_count"]) == (1, 1)
+    assert hits(any_db, "docker") == {first}

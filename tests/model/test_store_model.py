@@ -42,7 +42,7 @@ from hermes_state import SessionDB
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 SETTINGS = settings(
-    max_examples=1_000 if LONG else 80,
+    max_examples=1_000 if LONG else 60,
     stateful_step_count=60 if LONG else 40,
     derandomize=not LONG,
     deadline=None,
