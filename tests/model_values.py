@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+
+LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
+SETTINGS = settings(
+    max_examples=1_000 if LONG else 60,
+    stateful_step_count=60 if LONG else 40,
+    derandomize=not LONG,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
 
 IDS = st.sampled_from([*["a", "ab", "a_b"] * 3, "s*", "日本", "z"])
 CHATS = st.sampled_from(["1", "2"])

@@ -6,7 +6,6 @@ The profile ``HYPOTHESIS_PROFILE=long`` tries many more, and other ones each tim
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sqlite3
 import tempfile
@@ -15,7 +14,6 @@ from typing import Any
 
 import matcher
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from model_values import (
@@ -28,6 +26,7 @@ from model_values import (
     MESSAGE,
     QUERIES,
     REASONS,
+    SETTINGS,
     SOURCES,
     STAMPED,
     TEXT,
@@ -39,16 +38,6 @@ from model_values import (
 )
 
 from hermes_state import SessionDB
-
-LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
-SETTINGS = settings(
-    max_examples=1_000 if LONG else 60,
-    stateful_step_count=60 if LONG else 40,
-    derandomize=not LONG,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
 
 
 class StoreMachine(RuleBasedStateMachine):
