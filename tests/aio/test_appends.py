@@ -81,6 +81,37 @@ def test_a_bad_append_fails_alone(db_path: Path) -> None:
     asyncio.run(main())
 
 
+class Foreign(dict[str, Any]):
+    """A message of a program's own kind, whose reading raises what it is given."""
+
+    def __init__(self, raised: BaseException) -> None:
+        self.raised = raised
+
+    def get(self, key: str, default: Any = None) -> Any:
+        raise self.raised
+
+
+@pytest.mark.parametrize("raised", [KeyError("k"), StopIteration(), SystemExit(3)])
+def test_whatever_a_message_raises_the_other_appends_go_on(db_path: Path, raised: BaseException) -> None:
+    async def main() -> None:
+        async with AsyncSessionDB(db_path) as db:
+            await db.create_session("s", "cli")
+            calls = [db.append_message("s", "user", "a"), db.append_messages("s", [Foreign(raised)])]
+            calls.append(db.append_message("s", "user", "b"))
+            # A task that raises SystemExit would end the loop: the coroutine's own step catches it.
+            outcomes = await asyncio.gather(*map(caught, calls))
+            assert type(outcomes[1]) is (RuntimeError if isinstance(raised, StopIteration) else type(raised))
+            assert await db.append_message("s", "user", "c") == 3
+
+    async def caught(call: Any) -> Any:
+        try:
+            return await call
+        except BaseException as error:
+            return error
+
+    asyncio.run(main())
+
+
 def test_an_append_that_is_cancelled_while_it_waits_is_not_stored(db_path: Path) -> None:
     async def main() -> None:
         async with AsyncSessionDB(db_path) as db:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import random
+import signal
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import corpus
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from processes import program
 
 from hermes_state import SessionDB
 
@@ -171,6 +173,7 @@ def test_the_shared_conversations_come_through_an_export_unchanged(
     other.import_jsonl(tmp_path / "out.jsonl.gz")
     assert tables(other) == tables(db)
     assert other.export_all() == db.export_all()
+    assert other.check()["ok"]
     other.export_jsonl(tmp_path / "again.jsonl.gz")
     assert (tmp_path / "again.jsonl.gz").read_bytes() == (tmp_path / "out.jsonl.gz").read_bytes()
 
@@ -194,6 +197,7 @@ def test_what_was_imported_with_old_ids_is_found_by_search(
     for index in range(20):
         assert len(other.search_messages(f"word{index}")) == 1
         assert len(other.search_messages(f"广西{index}", limit=-1)) == (11 if index == 1 else 1)
+    assert other.check()["ok"]
 
 
 def test_ids_that_are_taken_change_and_the_order_of_the_session_stays(
@@ -348,3 +352,40 @@ def test_one_session_and_one_source_can_be_exported(db: SessionDB, tmp_path: Pat
     assert [json.loads(line) for line in out.getvalue().splitlines()] == list(db.iter_export())
     with pytest.raises(ValueError, match="form"):
         db.export_jsonl(out, form="xml")
+
+
+@pytest.mark.parametrize("flushes", [1, 2, 3])
+def test_an_import_that_was_killed_is_completed_by_the_next(
+    db: SessionDB, make_db: Any, tmp_path: Path, flushes: int
+) -> None:
+    for index in range(300):
+        # Children before their parents, so that some hang on a parent that came after the kill.
+        db.create_session(f"s{index:03}", "cli", parent_session_id=f"s{index - 1:03}" if index else None)
+        db.append_messages(f"s{index:03}", [{"role": "user", "content": f"{index} {n}"} for n in range(10)])
+    out = io.StringIO()
+    db.export_jsonl(out)
+    records = [json.loads(line) for line in out.getvalue().splitlines()][1:-1]
+    records.sort(
+        key=lambda r: r["session"]["id"] if "session" in r else r["message"]["session_id"], reverse=True
+    )
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    code = """
+flushes = int(args[1])
+def stop(*_):
+    global flushes
+    flushes -= 1
+    if not flushes:
+        barrier()
+SessionDB(path).import_jsonl(args[0], progress=stop)
+"""
+    path = tmp_path / "killed.db"
+    with program(code, path, tmp_path / "in.jsonl", flushes) as running:
+        running.ready().signal(signal.SIGKILL)
+        running.process.wait(timeout=60)
+    other: SessionDB = make_db(path)
+    half = other.message_count()
+    assert 0 < half < 3000
+    report = other.import_jsonl(tmp_path / "in.jsonl")
+    assert (report.messages_present, report.messages) == (half, 3000 - half)
+    assert tables(other) == tables(db)
+    assert other.check()["ok"]

@@ -9,6 +9,7 @@ appends. The thread works only while something waits.
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import threading
 from collections import deque
@@ -158,14 +159,14 @@ class AppendQueue:
         for append in appends:
             try:
                 rows = append.rows if append.make is None else append.make()
-            except Exception as error:  # noqa: BLE001 - its task raises it
+            except BaseException as error:  # noqa: BLE001 - its task raises it; the thread goes on
                 outcomes.append((append, error))
                 continue
             ready.append((append, rows or ()))
         try:
             stored = self._engine.store_many([rows for _, rows in ready], "append_message") if ready else []
-        except Exception as error:  # noqa: BLE001 - every task raises it
-            stored = [error] * len(ready)
+        except BaseException as error:  # noqa: BLE001 - every task raises it, each its own
+            stored = [copy.copy(error) for _ in ready]
         self.transactions += 1
         outcomes += [(append, outcome) for (append, _), outcome in zip(ready, stored, strict=True)]
         return outcomes
@@ -197,7 +198,10 @@ def _settle(outcomes: list[tuple[_Append, Any]]) -> None:
     for append, outcome in outcomes:
         if append.future.done():
             continue  # cancelled: the rows are stored whole, or not at all
-        if isinstance(outcome, BaseException):
+        if isinstance(outcome, StopIteration):
+            # A future takes any other exception.
+            append.future.set_exception(RuntimeError(f"a message raised {outcome!r}"))
+        elif isinstance(outcome, BaseException):
             append.future.set_exception(outcome)
         else:
             append.future.set_result(outcome)

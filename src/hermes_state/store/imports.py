@@ -25,9 +25,13 @@ from hermes_state.transfer.seen import Seen
 
 CHUNK = 64
 """Messages between two looks at the clock."""
+CHUNK_CHARS = 200_000
+"""Characters of content and tool calls after which a chunk takes no further message."""
 _SIZES = (32, 16, 8, 4, 2, 1)
 _WIDTH = len(encode.COLUMNS)
 _TIME = encode.COLUMNS.index("timestamp")
+_CONTENT = encode.COLUMNS.index("content")
+_CALLS = encode.COLUMNS.index("tool_calls")
 _ROW_ERRORS = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, apsw.BindingsError)
 
 
@@ -177,8 +181,14 @@ class Applier:
     def _messages(self, conn: apsw.Connection, waiting: Waiting) -> list[tuple[int, Row]]:
         """Store the messages at the left of ``waiting``, CHUNK at most; those that are new."""
         chunk: list[tuple[MessageFound, State]] = []
-        while waiting and len(chunk) < CHUNK and isinstance(waiting[0][0], MessageFound):
-            chunk.append(waiting.popleft())  # type: ignore[arg-type]
+        chars = 0
+        while waiting and len(chunk) < CHUNK and chars < CHUNK_CHARS:
+            found, state = waiting[0]
+            if not isinstance(found, MessageFound):
+                break
+            waiting.popleft()
+            chunk.append((found, state))
+            chars += len(found.row[_CONTENT] or "") + len(found.row[_CALLS] or "")
         given = [found.id for found, _ in chunk if found.id is not None]
         taken: dict[int, str] = dict(rows(conn, _TAKEN, (json_list(given),))[1]) if given else {}
         next_id = int(scalar(conn, _NEXT_ID))

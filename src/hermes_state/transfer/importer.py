@@ -32,6 +32,11 @@ WHOLE: Final = (
 JSON: Final = ("model_config",)
 _TIME = encode.COLUMNS.index("timestamp")
 _CALLS = encode.COLUMNS.index("tool_calls")
+_ENCODED = (
+    "content", "tool_name", "tool_calls", "tool_call_id", "token_count", "finish_reason", "reasoning",
+    "reasoning_content", "reasoning_details", "codex_reasoning_items", "codex_message_items",
+)  # fmt: skip
+"""The arguments of ``encode.encode_message`` after session and role, before the timestamp."""
 _KEYS = frozenset({"id", *encode.COLUMNS})
 _MOST_ID = 2**53
 """Ids from here on are not kept: other JSON readers round them, and ids must not run out."""
@@ -227,16 +232,17 @@ class Parser:
         zone: Any = None,
     ) -> MessageFound:
         timestamp = None if "timestamp" in stored else given.get("timestamp")
+        values = map(given.get, _ENCODED)
+        if stored:
+            values = (None if name in stored else given.get(name) for name in _ENCODED)
         try:
             if isinstance(timestamp, str):
                 timestamp = _epoch(timestamp, zone)
-            plain = {**given, "timestamp": timestamp, **dict.fromkeys(stored)}
-            plain["role"] = given.get("role", "")
-            row = encode.encode_messages(session_id, [plain], None)[0]
+            row = encode.encode_message(session_id, given["role"], *values, timestamp)
+        except KeyError as error:
+            raise BadLine(f"{error} is missing") from error
         except (TypeError, ValueError) as error:
-            raise BadLine(str(error).removeprefix("messages[0]: ")) from error
-        if "role" not in given:
-            raise BadLine("'role' is missing")
+            raise BadLine(str(error)) from error
         if stored:
             row = _as_stored(row, stored)
         extra = {}
