@@ -12,6 +12,8 @@ from pathlib import Path
 from hermes_state import errors
 
 SIDECARS = ("-wal", "-shm", "-journal")
+SMALLEST_PAGE = 512
+"""Bytes of the smallest page that SQLite has, and so of the shortest database but the empty one."""
 
 
 def refuse_foreign(path: Path) -> None:
@@ -33,22 +35,27 @@ def refuse_foreign(path: Path) -> None:
 
 
 def refuse_odd(path: Path) -> None:
-    """Refuse a database that is no regular file, and sidecars that are links or no regular files.
+    """Refuse a file that is too short for a database, or no regular file, and sidecars that are none.
+
+    SQLite takes a file of less than 512 bytes for an empty one, and would write over it.
 
     Args:
         path: the real path, with no link left in it.
 
     Raises:
         errors.StoreCannotOpenError: such a file is there.
+        errors.NotADatabaseError: the file has between 1 and 511 bytes.
     """
     for name in (path, *(Path(f"{path}{end}") for end in SIDECARS)):
         try:
-            mode = os.lstat(name).st_mode
+            found = os.lstat(name)
         except (OSError, ValueError):
             continue
-        if not stat.S_ISREG(mode):
-            kind = "a symbolic link" if stat.S_ISLNK(mode) else "no regular file"
+        if not stat.S_ISREG(found.st_mode):
+            kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "no regular file"
             raise _refused(path, f"{name} is {kind}")
+        if name == path and 0 < found.st_size < SMALLEST_PAGE:
+            raise errors.make(errors.NotADatabaseError, "file is not a database", path, "open")
 
 
 def _refused(path: Path, why: str) -> errors.HermesStateError:
