@@ -55,7 +55,7 @@ while True:
     if kind in ("append", "checkpoint"):
         say(db.append_message("s", "user", f"crash {n} 广西 " + "x" * (n * 37 % 3000)))
         if kind == "checkpoint":
-            db._engine._checkpoint()
+            db._engine.upkeep.checkpoint()
     elif kind in ("batch", "index", "upgrade"):
         say(*db.append_messages("s", [{"role": "user", "content": f"crash {n} {m} 广西"} for m in range(40)]))
         if kind != "batch":

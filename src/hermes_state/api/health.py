@@ -54,7 +54,7 @@ class HealthCalls(Handle):
 
     def _upkeep(self) -> Upkeep:
         engine = self._engine
-        return Upkeep(self._check_step, self._repair_step, engine.index_now, engine.damage.mended)
+        return Upkeep(self._check_step, self._repair_step, engine.upkeep.index_now, engine.damage.mended)
 
     # -- repair --
 

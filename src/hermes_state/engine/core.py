@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +26,7 @@ from hermes_state.engine.face import Face
 from hermes_state.engine.gate import Gate
 from hermes_state.engine.options import Options as Options
 from hermes_state.engine.readers import ReaderPool
+from hermes_state.engine.upkeep import Upkeep
 from hermes_state.engine.worker import Worker
 from hermes_state.engine.writer import Group, Outcome, Writer
 from hermes_state.schema import migrate
@@ -37,12 +37,6 @@ from hermes_state.store.idempotency import KeyedRows
 log = logging.getLogger("hermes_state")
 T = TypeVar("T")
 
-CATCH_UP_ROWS = 256
-"""Rows a step when somebody waits for the index to be complete."""
-OPEN_INDEX_S = 0.25
-"""How long an open goes on indexing what an upgrade left, before the worker takes over."""
-CLOSE_UPGRADE_S = 5.0
-"""How long the last close goes on with an unfinished upgrade; the next open goes on from there."""
 FORK_WAIT_S = 10.0
 
 
@@ -61,6 +55,7 @@ class Engine:
         self.face = Face(self)
         self.read_only: errors.HermesStateError | None = None
         self.damage = IndexDamage(path)
+        self.upkeep = Upkeep(self)
         self._open()
 
     # -- opening and closing --
@@ -70,7 +65,6 @@ class Engine:
         protection.install()
         opening.make_private(self.path)
         self._anchor, self.journal_mode = opening.open_anchor(self.path)
-        self._checkpointer: apsw.Connection | None = None
         self.read_only = None
         try:
             self._open_writer()
@@ -80,11 +74,11 @@ class Engine:
         self._readers = ReaderPool(
             lambda: opening.connect_reader(self.path, readonly=self.read_only is not None)
         )
-        self._worker = Worker(self._safe_step, self._checkpoint)
+        self._worker = Worker(self.upkeep.safe_step, self.upkeep.checkpoint)
         self._pid = os.getpid()
         self._is_open = True
         opening.tighten(self.path)
-        if self._upgrading:
+        if self.upkeep.upgrading:
             self._worker.written(1)
 
     def _open_writer(self) -> None:
@@ -92,7 +86,7 @@ class Engine:
         self._appender: apsw.Connection | None = None
         at_once = self._at_once if self.options.indexing == "background" else None
         self._writer = Writer(conn, self.path, self._apply, at_once)
-        self._upgrading = False
+        self.upkeep.upgrading = False
         try:
             if conn.readonly("main"):
                 raise errors.make(
@@ -112,10 +106,10 @@ class Engine:
             if not found.current:
                 with tx.transaction(conn, self._patience(), self.path, "open"):
                     if migrate.upgrade(conn):
-                        self._index_for(conn, OPEN_INDEX_S)
-                        self._finish_upgrade(conn)
+                        self.upkeep.index_while_opening(conn)
+                        self.upkeep.finish_upgrade(conn)
                 found = migrate.inspect(conn)
-            self._upgrading = found.upgrading
+            self.upkeep.upgrading = found.upgrading
             if self.options.trigram is not None:
                 self._settle_trigram(conn, self.options.trigram)
         except apsw.Error as error:
@@ -133,12 +127,6 @@ class Engine:
             "%s was made with trigram=%r and keeps it; set_trigram_mode() changes it",
             self.path, indexing.trigram_mode(conn),
         )  # fmt: skip
-
-    def _index_for(self, conn: apsw.Connection, seconds: float) -> None:
-        """Index what is pending in the open transaction, for so long at most."""
-        deadline = time.monotonic() + seconds
-        while indexing.index_step(conn, CATCH_UP_ROWS) and time.monotonic() < deadline:
-            pass
 
     @property
     def closed(self) -> bool:
@@ -166,26 +154,15 @@ class Engine:
         self._worker.stop()
         try:
             if catch_up and self.read_only is None:
-                self._catch_up_to_close()
+                self.upkeep.finish_before_close()
         finally:
             self._readers.close()
             self.face.disconnect()
-            if self._checkpointer is not None:
-                self._checkpointer.close(True)
+            self.upkeep.disconnect()
             if self._appender is not None:
                 self._appender.close(True)
             self._writer.conn.close(True)
             self._anchor.close()
-
-    def _catch_up_to_close(self) -> None:
-        deadline = time.monotonic() + (CLOSE_UPGRADE_S if self._upgrading else float("inf"))
-        try:
-            while self._safe_step(CATCH_UP_ROWS)[0] and time.monotonic() < deadline:
-                pass
-            self._checkpoint()
-        except (apsw.Error, errors.HermesStateError) as error:
-            # The rows are stored and stay above the watermark: the next open indexes them.
-            log.warning("%s: closing before the index was complete: %s", self.path, error)
 
     # -- fork --
 
@@ -250,7 +227,7 @@ class Engine:
         """``fn(conn)`` on one snapshot; ``indexed`` brings the index up to date before."""
         with self.inside(operation):
             if indexed:
-                self.catch_up()
+                self.upkeep.catch_up()
             with self._reading(operation) as conn:
                 conn.execute("BEGIN")
                 try:
@@ -304,7 +281,7 @@ class Engine:
         with self.inside(operation):
             self._writable(operation)
             waiting = self._patience(patience.OTHER_PATIENCE_S if seconds is None else seconds)
-            result = self._spared(lambda: self._writer.run(fn, waiting, operation))
+            result = self.upkeep.spared(lambda: self._writer.run(fn, waiting, operation))
             self._worker.written(rows)
             return result
 
@@ -313,9 +290,9 @@ class Engine:
         with self.inside(operation):
             self._writable(operation)
             waiting = self._patience(patience.MESSAGE_PATIENCE_S)
-            ids = self._spared(lambda: self._writer.store(group, waiting, operation))
+            ids = self.upkeep.spared(lambda: self._writer.store(group, waiting, operation))
             self._worker.written(0 if self.options.indexing == "inline" else len(ids))
-            self._help()
+            self.upkeep.help()
             return ids
 
     def store_many(self, groups: Sequence[Group], operation: str) -> list[Outcome]:
@@ -328,7 +305,7 @@ class Engine:
             outcomes = self._writer.store_many(groups, self._patience(patience.MESSAGE_PATIENCE_S), operation)
             stored = sum(len(outcome) for outcome in outcomes if isinstance(outcome, list))
             self._worker.written(0 if self.options.indexing == "inline" else stored)
-            self._help()
+            self.upkeep.help()
             return outcomes
 
     def store_encoded_inside(self, group: Callable[[], Group], operation: str) -> list[int]:
@@ -386,97 +363,6 @@ class Engine:
         with self._writer.exclusive(self._patience(), operation):
             yield
 
-    # -- index and checkpoints --
-
-    def catch_up(self) -> None:
-        """Index everything that is committed; two point reads when there is nothing to do."""
-        if self.read_only is not None or self.damage.known:
-            return
-        while True:
-            with self._reading("search") as conn:
-                if not indexing.pending(conn):
-                    return
-            if not self._safe_step(CATCH_UP_ROWS)[0]:
-                return
-
-    def _index_step(self, rows: int) -> tuple[int, float]:
-        """One index transaction; (rows treated, seconds it held the lock).
-
-        It need not be durable: what a power loss takes of it is above the
-        watermark again, so it commits without an fsync of its own.
-        """
-        started = 0.0
-
-        def step(conn: apsw.Connection) -> int:
-            nonlocal started
-            started = time.monotonic()
-            treated = indexing.index_step(conn, rows)
-            if treated < rows:
-                self._finish_upgrade(conn)
-            return treated
-
-        def whole(conn: apsw.Connection) -> tuple[int, float]:
-            try:
-                conn.execute("PRAGMA synchronous=NORMAL")
-                treated = tx.run(conn, step, self._patience(), self.path, "index")
-                return treated, time.monotonic() - started
-            finally:
-                conn.execute(f"PRAGMA synchronous={opening.SYNCHRONOUS[self.options.durability]}")
-
-        return self._writer.hold(whole, self._patience(), "index")
-
-    def index_now(self, rows: int) -> tuple[int, float]:
-        """One index transaction of up to so many rows: (rows treated, seconds it held the lock)."""
-        with self.inside("index"):
-            self._writable("index")
-            return self._index_step(rows)
-
-    def _safe_step(self, rows: int) -> tuple[int, float]:
-        """``_index_step``; (0, 0.0) where the file cannot be written or the index is damaged."""
-        if self.read_only is not None or self.damage.known:
-            return 0, 0.0
-        try:
-            return self._index_step(rows)
-        except (apsw.Error, errors.StoreCorruptError) as error:
-            if not self.damage.met(error):
-                raise
-            return 0, 0.0
-
-    def _help(self) -> None:
-        """An index step by one that has just stored messages, where the worker cannot keep up."""
-        if not self._worker.overloaded:
-            return
-        try:
-            self._worker.helped(self._safe_step(CATCH_UP_ROWS)[0])
-        except (apsw.Error, errors.HermesStateError) as error:
-            # The messages are committed, and that is what the caller must hear; the rest is the worker's.
-            log.info("%s: indexing is left to the worker: %s", self.path, error)
-
-    def _spared(self, attempt: Callable[[], T]) -> T:
-        """``attempt()``, and once more without the index where inline indexing met damage in it."""
-        known = self.damage.known
-        try:
-            return attempt()
-        except (apsw.Error, errors.StoreCorruptError) as error:
-            if known or self.options.indexing != "inline" or not self.damage.met(error):
-                raise
-            return attempt()
-
-    def _finish_upgrade(self, conn: apsw.Connection) -> None:
-        if not indexing.pending(conn):
-            migrate.finish(conn)
-            self._upgrading = False
-
-    def _checkpoint(self) -> None:
-        """Copy what can be copied from the WAL to the main file; never waits for anybody."""
-        if self.journal_mode != "wal" or self.read_only is not None:
-            return
-        if self._checkpointer is None:
-            self._checkpointer = opening.connect_writer(
-                self.path, durability=self.options.durability, triggers=False
-            )
-        try:
-            self._checkpointer.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        except apsw.BusyError:
-            # Another process checkpoints right now, which serves as well.
-            return
+    def noted(self) -> None:
+        """Tell the worker of a transaction that the trigger connection has committed."""
+        self._worker.written(0)

@@ -191,6 +191,11 @@ class Face:
             return self._conn is not None and self._conn.in_transaction
 
     @property
+    def wrote(self) -> bool:
+        """Whether anything was written through this connection since it was opened."""
+        return self._conn is not None and self._conn.total_changes() > 0
+
+    @property
     def total_changes(self) -> int:
         """Rows changed through this connection since it was opened."""
         with self._using("total_changes") as conn:
@@ -255,7 +260,7 @@ class Face:
     @contextmanager
     def _writing(self, conn: apsw.Connection, operation: str) -> Iterator[None]:
         """A write transaction on ``conn``, in line with the engine's other writers."""
-        self._engine.catch_up()
+        self._engine.upkeep.catch_up()
         given = self._engine.options.patience
         waiting = patience.Patience(patience.OTHER_PATIENCE_S if given is None else given)
         with self._engine.in_line(operation), tx.transaction(conn, waiting, self._engine.path, operation):
@@ -271,6 +276,7 @@ class Face:
             finally:
                 self._in_write = False
                 self._touched.clear()
+        self._engine.noted()
 
     def _settle(self, conn: apsw.Connection) -> None:
         """Bring our own index entries of the rows written up to date, in their transaction."""
@@ -288,11 +294,13 @@ class Face:
                 elif word == "ROLLBACK" and "TO" not in sql.upper().split():
                     self._touched.clear()
                 self._run(conn, cursor, sql, parameters, word)
+                if conn.get_autocommit():
+                    self._engine.noted()
             elif word in _WRITES and self._engine.read_only is None:
                 with self._writing(conn, "_conn.execute"):
                     self._run(conn, cursor, sql, parameters, word)
             else:
-                self._engine.catch_up()
+                self._engine.upkeep.catch_up()
                 self._run(conn, cursor, sql, parameters, word)
 
     def _run(
@@ -338,7 +346,7 @@ class Face:
     def _script(self, sql: str) -> None:
         self.commit()
         with self._using("_conn.executescript") as conn:
-            self._engine.catch_up()
+            self._engine.upkeep.catch_up()
             for _ in conn.execute(sql):
                 pass
             if self._touched:

@@ -302,7 +302,7 @@ class Writer:
                         errors.StoreBusyError, "database is locked", self._path, operation,
                         waited=patience.waited, code=apsw.SQLITE_BUSY,
                     ) from error  # fmt: skip
-            except (apsw.Error, TypeError, ValueError, OverflowError):
+            except (apsw.Error, errors.HermesStateError, TypeError, ValueError, OverflowError):
                 return None  # whose fault it was, the ordinary way finds out
 
     def _alone(self, group: Group, patience: Patience, operation: str, cause: Exception) -> Outcome:

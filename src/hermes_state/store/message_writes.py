@@ -69,7 +69,7 @@ def _count_sql(size: int) -> str:
 _INSERT = {size: _insert_sql(size) for size in _SIZES}
 _COUNT = {size: _count_sql(size) for size in _SIZES[1:]}
 _NO_ROW = (None,) * _WIDTH
-_NO_COUNT = (None, 0, 0)
+_NO_COUNT: tuple[Any, int, int] = (None, 0, 0)
 
 _ADD_TO_COUNTERS = (
     "UPDATE sessions SET message_count = COALESCE(message_count, 0) + ?, "
@@ -289,7 +289,9 @@ def _count(conn: apsw.Connection, inserted: Iterable[Row]) -> None:
         for session_id, number in messages.items():
             conn.execute(_ADD_TO_COUNTERS, (number, calls[session_id], session_id))
         return
-    added = [(session_id, number, calls[session_id]) for session_id, number in messages.items()]
+    added: list[tuple[Any, int, int]] = [
+        (session_id, number, calls[session_id]) for session_id, number in messages.items()
+    ]
     largest = _SIZES[-1]
     for start in range(0, len(added), largest):
         part = added[start : start + largest]

@@ -1,0 +1,171 @@
+"""Keeping an engine's index and WAL: catching up, index steps, checkpoints, damage met on the way."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import apsw
+
+from hermes_state import errors
+from hermes_state.engine import opening
+from hermes_state.engine import transaction as tx
+from hermes_state.schema import migrate
+from hermes_state.search import indexing
+
+if TYPE_CHECKING:
+    from hermes_state.engine.core import Engine
+
+log = logging.getLogger("hermes_state")
+T = TypeVar("T")
+
+CATCH_UP_ROWS = 256
+"""Rows a step when somebody waits for the index to be complete."""
+OPEN_INDEX_S = 0.25
+"""How long an open goes on indexing what an upgrade left, before the worker takes over."""
+CLOSE_UPGRADE_S = 5.0
+"""How long the last close goes on with an unfinished upgrade; the next open goes on from there."""
+
+
+class Upkeep:
+    """What an engine does for its index and its WAL; one an engine, opened and closed with it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._checkpointing = threading.Lock()
+        self._checkpointer: apsw.Connection | None = None
+        self.upgrading = False
+        """A re-index that belongs to an upgrade has not ended yet."""
+
+    def disconnect(self) -> None:
+        """Close the checkpoint connection; the next checkpoint opens another."""
+        if self._checkpointer is not None:
+            self._checkpointer.close(True)
+            self._checkpointer = None
+
+    def index_while_opening(self, conn: apsw.Connection) -> None:
+        """Index what is pending in the open transaction, for OPEN_INDEX_S at most."""
+        deadline = time.monotonic() + OPEN_INDEX_S
+        while indexing.index_step(conn, CATCH_UP_ROWS) and time.monotonic() < deadline:
+            pass
+
+    def finish_before_close(self) -> None:
+        """Index what is pending and copy the WAL back, when nobody else is inside any more."""
+        deadline = time.monotonic() + (CLOSE_UPGRADE_S if self.upgrading else float("inf"))
+        try:
+            while indexing.pending(self._engine._writer.conn) and time.monotonic() < deadline:
+                if not self.safe_step(CATCH_UP_ROWS)[0]:
+                    break
+            if self._wrote():
+                self._copy_back(self._checkpointer or self._engine._writer.conn)
+        except (apsw.Error, errors.HermesStateError) as error:
+            # The rows are stored and stay above the watermark: the next open indexes them.
+            log.warning("%s: closing before the index was complete: %s", self._engine.path, error)
+
+    def _wrote(self) -> bool:
+        """Whether any connection of this engine has written since it was opened."""
+        connections = (self._engine._writer.conn, self._engine._appender)
+        written = any(conn is not None and conn.total_changes() for conn in connections)
+        return written or self._engine.face.wrote
+
+    def catch_up(self) -> None:
+        """Index everything that is committed; two point reads when there is nothing to do."""
+        if self._engine.read_only is not None or self._engine.damage.known:
+            return
+        while True:
+            with self._engine._reading("search") as conn:
+                if not indexing.pending(conn):
+                    return
+            if not self.safe_step(CATCH_UP_ROWS)[0]:
+                return
+
+    def index_step(self, rows: int) -> tuple[int, float]:
+        """One index transaction; (rows treated, seconds it held the lock).
+
+        It need not be durable: what a power loss takes of it is above the
+        watermark again, so it commits without an fsync of its own.
+        """
+        started = 0.0
+
+        def step(conn: apsw.Connection) -> int:
+            nonlocal started
+            started = time.monotonic()
+            treated = indexing.index_step(conn, rows)
+            if treated < rows:
+                self.finish_upgrade(conn)
+            return treated
+
+        def whole(conn: apsw.Connection) -> tuple[int, float]:
+            try:
+                conn.execute("PRAGMA synchronous=NORMAL")
+                treated = tx.run(conn, step, self._engine._patience(), self._engine.path, "index")
+                return treated, time.monotonic() - started
+            finally:
+                conn.execute(f"PRAGMA synchronous={opening.SYNCHRONOUS[self._engine.options.durability]}")
+
+        return self._engine._writer.hold(whole, self._engine._patience(), "index")
+
+    def index_now(self, rows: int) -> tuple[int, float]:
+        """One index transaction of up to so many rows: (rows treated, seconds it held the lock)."""
+        with self._engine.inside("index"):
+            self._engine._writable("index")
+            return self.index_step(rows)
+
+    def safe_step(self, rows: int) -> tuple[int, float]:
+        """``index_step``; (0, 0.0) where the file cannot be written or the index is damaged."""
+        if self._engine.read_only is not None or self._engine.damage.known:
+            return 0, 0.0
+        try:
+            return self.index_step(rows)
+        except (apsw.Error, errors.StoreCorruptError) as error:
+            if not self._engine.damage.met(error):
+                raise
+            return 0, 0.0
+
+    def help(self) -> None:
+        """An index step by one that has just stored messages, where the worker cannot keep up."""
+        if not self._engine._worker.overloaded:
+            return
+        try:
+            self._engine._worker.helped(self.safe_step(CATCH_UP_ROWS)[0])
+        except (apsw.Error, errors.HermesStateError) as error:
+            # The messages are committed, and that is what the caller must hear; the rest is the worker's.
+            log.info("%s: indexing is left to the worker: %s", self._engine.path, error)
+
+    def spared(self, attempt: Callable[[], T]) -> T:
+        """``attempt()``, and once more without the index where inline indexing met damage in it."""
+        known = self._engine.damage.known
+        try:
+            return attempt()
+        except (apsw.Error, errors.StoreCorruptError) as error:
+            if known or self._engine.options.indexing != "inline" or not self._engine.damage.met(error):
+                raise
+            return attempt()
+
+    def finish_upgrade(self, conn: apsw.Connection) -> None:
+        """Stamp the file current, in the open transaction, if nothing is left to index."""
+        if not indexing.pending(conn):
+            migrate.finish(conn)
+            self.upgrading = False
+
+    def checkpoint(self) -> None:
+        """One PASSIVE checkpoint on the worker's own connection."""
+        with self._checkpointing:
+            if self._checkpointer is None:
+                self._checkpointer = opening.connect_writer(
+                    self._engine.path, durability=self._engine.options.durability, triggers=False
+                )
+            self._copy_back(self._checkpointer)
+
+    def _copy_back(self, conn: apsw.Connection) -> None:
+        """Copy what can be copied from the WAL to the main file; never waits for anybody."""
+        if self._engine.journal_mode != "wal" or self._engine.read_only is not None:
+            return
+        try:
+            conn.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.BusyError:
+            # Another process checkpoints right now, which serves as well.
+            return
