@@ -29,8 +29,8 @@ def flags() -> tuple[list[str], list[str]]:
     if platform.system() == "Windows":
         return ["/O2"], []
     if SANITIZE:
-        sanitizers = ["-fsanitize=address,undefined", "-fno-omit-frame-pointer"]
-        return ["-O1", "-g", *sanitizers], sanitizers
+        sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+        return ["-O1", "-g", "-fno-omit-frame-pointer", *sanitizers], sanitizers
     return ["-O3"], []
 
 

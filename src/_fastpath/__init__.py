@@ -24,7 +24,7 @@ def fastpath_info() -> dict[str, Any]:
     for name in KERNELS:
         import_module(f"hermes_state._fastpath.{name}")
     if _mode.NO_EXTENSIONS:
-        why = {name: "HERMES_STATE_NO_EXTENSIONS is set" for name in KERNELS}
+        why = dict.fromkeys(KERNELS, "HERMES_STATE_NO_EXTENSIONS is set")
     else:
         why = {name: _mode.reasons[name] for name in KERNELS if name in _mode.reasons}
     return {

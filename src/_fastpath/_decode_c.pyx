@@ -126,10 +126,11 @@ def rows_to_messages(names, rows):
         return _pure.rows_to_messages(names, rows)
     content_at = names.index("content") if "content" in empty else -1
     calls_at = names.index("tool_calls") if "tool_calls" in empty else -1
-    messages = []
+    cdef list messages = []
     for row in rows:
         if not (PyTuple_CheckExact(row) and PyTuple_GET_SIZE(row) == width):
-            return _pure.rows_to_messages(names, rows)
+            messages += <list>_pure.rows_to_messages(names, [row])
+            continue
         message = PyDict_Copy(empty)
         for i in range(width):
             value = <object>PyTuple_GET_ITEM(row, i)
@@ -189,10 +190,10 @@ def rows_to_conversation(rows):
     """See the pure twin."""
     if not PyList_CheckExact(rows):
         return _pure.rows_to_conversation(rows)
-    messages = []
+    cdef list messages = []
     for row in rows:
         if not (PyTuple_CheckExact(row) and PyTuple_GET_SIZE(row) == CONVERSATION_WIDTH):
-            messages.append(pure_conversation_message(*row))
+            messages += <list>_pure.rows_to_conversation([row])
         else:
             messages.append(conversation_message(row))
     return messages

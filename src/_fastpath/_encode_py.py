@@ -322,6 +322,8 @@ def _name(argument: str, value: Any) -> str:
 def _is_true(value: Any) -> bool:
     try:
         return bool(value)
+    except MemoryError:
+        raise
     except Exception:  # noqa: BLE001 - what cannot say that it is empty is something
         return True
 
@@ -333,9 +335,9 @@ def _json_column(value: Any) -> tuple[str | None, int]:
         return _given_json(str.__str__(value))
     if not _is_true(value):
         return None, 0
-    if issubclass(kind, (list, tuple)):
-        return dumps(value), count_tool_calls(value)
-    return dumps(value), 1
+    # Counted first: the text of a foreign value in it may change a list.
+    number = count_tool_calls(value) if issubclass(kind, (list, tuple)) else 1
+    return dumps(value), number
 
 
 class _BareToken(Exception):

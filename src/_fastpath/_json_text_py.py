@@ -113,6 +113,8 @@ def _items(value: dict[Any, Any]) -> list[tuple[Any, Any]]:
         return list(value.items())
     try:
         return [(key, item) for key, item in value.items()]  # noqa: C416 - each must be a pair
+    except MemoryError:
+        raise
     except Exception:  # noqa: BLE001 - an items() of any kind that fails is passed over
         return list(dict.items(value))
 

@@ -24,6 +24,7 @@ def fall_back(kernel: str, error: ImportError) -> None:
     """Note that ``kernel`` runs pure because of ``error``, or raise where that is not allowed."""
     if REQUIRE_EXTENSIONS:
         raise ImportError(
-            f"HERMES_STATE_REQUIRE_EXTENSIONS is set and the compiled kernel {kernel!r} cannot be imported: {error}"
+            f"HERMES_STATE_REQUIRE_EXTENSIONS is set and the compiled kernel {kernel!r}"
+            f" cannot be imported: {error}"
         ) from error
     reasons[kernel] = f"not compiled or not importable: {error}"

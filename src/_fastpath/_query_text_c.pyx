@@ -2,7 +2,11 @@
 
 include "_scripts_class.pxd"
 
+from cpython.list cimport PyList_CheckExact
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
+
 from hermes_state._fastpath._query_text_py import MAX_QUERY_CHARS, MAX_TERMS, _whole_words
+from hermes_state._fastpath._query_text_py import match_string as _pure_match_string
 
 cdef Py_ssize_t _MAX_CHARS = MAX_QUERY_CHARS
 cdef Py_ssize_t _MAX_TERMS = MAX_TERMS
@@ -265,6 +269,8 @@ def groups(text):
 
 cdef bint _bare(str text) except -1:
     """Whether FTS5 reads ``text`` as one bare word: one token and none of its keywords."""
+    if text is None:  # a collection of garbage may run code that changes a list after it was looked at
+        raise TypeError("a term of a query must be a str")
     cdef Text view = _view(text)
     cdef Py_ssize_t i
     if view.size == 0 or not _is(&view, 0, TOKEN) or _is(&view, 0, UNSPACED):
@@ -301,9 +307,40 @@ cdef str _match_string(list alternatives):
     return out[0] if len(out) == 1 else " OR ".join(out)
 
 
+cdef bint _is_term(object term) noexcept:
+    if not PyTuple_CheckExact(term) or PyTuple_GET_SIZE(term) != 2:
+        return False
+    return PyUnicode_CheckExact((<tuple>term)[0]) and PyUnicode_CheckExact((<tuple>term)[1])
+
+
+cdef bint _is_operand(object operand) noexcept:
+    if not PyTuple_CheckExact(operand) or PyTuple_GET_SIZE(operand) != 2:
+        return False
+    negated, terms = (<tuple>operand)[0], (<tuple>operand)[1]
+    if not (negated is True or negated is False) or not PyTuple_CheckExact(terms):
+        return False
+    for term in <tuple>terms:
+        if not _is_term(term):
+            return False
+    return True
+
+
+cdef bint _is_groups(object alternatives) noexcept:
+    """Whether ``alternatives`` is what ``groups`` makes, down to exact types."""
+    if not PyList_CheckExact(alternatives):
+        return False
+    for group in <list>alternatives:
+        if not PyList_CheckExact(group):
+            return False
+        for operand in <list>group:
+            if not _is_operand(operand):
+                return False
+    return True
+
+
 def match_string(alternatives):
-    """See the pure twin."""
-    return _match_string(alternatives)
+    """See the pure twin, which also takes what ``groups`` never makes."""
+    return _match_string(alternatives) if _is_groups(alternatives) else _pure_match_string(alternatives)
 
 
 def sanitize(text):

@@ -42,8 +42,8 @@ def tokenize(text: str | None) -> list[Token]:
     follows at once; a quotation mark without a partner falls away. AND, OR and NOT in capitals are
     operators (``groups`` decides which of them have operands). A word is whatever else
     stands together, stars and punctuation included. Reads the whole words in MAX_QUERY_CHARS
-    characters; surrogate pairs are joined, lone surrogates dropped. None is the empty query; TypeError for any other
-    type than str.
+    characters; surrogate pairs are joined, lone surrogates dropped. None is the empty query;
+    TypeError for any other type than str.
     """
     out: list[Token] = []
     for found in _TOKENS.finditer(_readable(text)):

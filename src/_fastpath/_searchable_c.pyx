@@ -9,6 +9,7 @@ from json import loads
 from hermes_state._fastpath._searchable_py import MAX_INDEXED_CHARS
 
 cdef extern from "Python.h":
+    Py_ssize_t PY_SSIZE_T_MAX
     str PyUnicode_FromKindAndData(int kind, const void* data, Py_ssize_t size)
     bint PyUnicode_Tailmatch(object text, object part, Py_ssize_t start, Py_ssize_t end, int direction) except -1
 
@@ -56,10 +57,8 @@ cdef bint _unstorable(str text) noexcept:
 
 
 cdef str _column(object value):
-    if PyUnicode_CheckExact(value):
-        return <str>value
     if isinstance(value, str):
-        return PyUnicode_Substring(value, 0, PyUnicode_GET_LENGTH(value))
+        return _exact(value)
     if value is None:
         return ""
     if isinstance(value, bytes):
@@ -101,7 +100,9 @@ cdef str _unescaped(str text):
     cdef int kind = PyUnicode_KIND(text)
     cdef void* data = PyUnicode_DATA(text)
     cdef uint32_t code = 0, low = 0
-    cdef uint32_t* out = <uint32_t*>PyMem_Malloc(size * sizeof(uint32_t))
+    cdef uint32_t* out = NULL
+    if size <= PY_SSIZE_T_MAX // <Py_ssize_t>sizeof(uint32_t):
+        out = <uint32_t*>PyMem_Malloc(size * sizeof(uint32_t))
     if out == NULL:
         raise MemoryError
     try:
@@ -192,15 +193,35 @@ def is_plain(content, tool_name, tool_calls):
 def parts(value):
     """See the pure twin."""
     cdef list out = [], waiting = [value]
+    cdef set met = set()
     while waiting:
         item = waiting.pop()
         if isinstance(item, str):
-            if item and not (item.startswith("data:") and ";base64," in item[:URI_HEAD]):
-                out.append(item)
+            _add_part(out, _exact(item))
         elif isinstance(item, list):
-            waiting.extend(reversed(item))
+            if _is_new(met, item):
+                waiting.extend(list.__reversed__(item))
         elif isinstance(item, dict):
-            waiting.append(item.get("content"))
-            own = item.get("text")
-            waiting.append(own.get("value") if isinstance(own, dict) else own)
+            if _is_new(met, item):
+                waiting.append((<dict>item).get("content"))
+                own = (<dict>item).get("text")
+                waiting.append((<dict>own).get("value") if isinstance(own, dict) else own)
     return out
+
+
+cdef inline str _exact(object text):
+    return <str>text if PyUnicode_CheckExact(text) else PyUnicode_Substring(text, 0, PyUnicode_GET_LENGTH(text))
+
+
+cdef int _add_part(list out, str part) except -1:
+    if part and not (part.startswith("data:") and ";base64," in part[:URI_HEAD]):
+        out.append(part)
+    return 0
+
+
+cdef bint _is_new(set met, object container) except -1:
+    cdef object address = <size_t><void*>container
+    if address in met:
+        return False
+    met.add(address)
+    return True

@@ -48,7 +48,7 @@ def is_plain(content: object, tool_name: object, tool_calls: object) -> bool:
     for column in (content, tool_name, tool_calls):
         if column is None:
             continue
-        if not _is_str(column) or "\x00" in column:
+        if not _is_str(column) or str.__contains__(column, "\x00"):
             return False
         size += str.__len__(column)
     calls = _column(tool_calls)
@@ -62,21 +62,28 @@ def parts(value: Any) -> list[str]:
 
     A string is its own text. A dict gives its ``text`` (a string, or the ``value`` in it), and
     what its ``content`` holds, down to any depth; a list gives what its items give. Keys,
-    images, audio, files, URLs and base64 ``data:`` URIs give nothing.
+    images, audio, files, URLs and base64 ``data:`` URIs give nothing. A list or dict that is met
+    again, in itself or elsewhere, gives nothing more. Subclasses are read by what they hold,
+    whatever their methods say.
     """
     out: list[str] = []
+    met: set[int] = set()
     waiting = [value]
     while waiting:
         item = waiting.pop()
-        if _is_str(item):
+        kind = type(item)
+        if issubclass(kind, str):
+            item = str.__str__(item)
             if item and not (item.startswith("data:") and ";base64," in item[:_URI_HEAD]):
                 out.append(item)
-        elif issubclass(type(item), list):
-            waiting.extend(reversed(item))
-        elif issubclass(type(item), dict):
-            waiting.append(item.get("content"))
-            own = item.get("text")
-            waiting.append(own.get("value") if issubclass(type(own), dict) else own)
+        elif issubclass(kind, (list, dict)) and id(item) not in met:
+            met.add(id(item))
+            if issubclass(kind, list):
+                waiting.extend(list.__reversed__(item))
+                continue
+            waiting.append(dict.get(item, "content"))
+            own = dict.get(item, "text")
+            waiting.append(dict.get(own, "value") if issubclass(type(own), dict) else own)
     return out
 
 

@@ -34,9 +34,12 @@ def fallback(value: Any) -> str:
     """Return the text that stands for a value of a type that has no form of its own in the store.
 
     It is ``str(value)``, cleaned. Where that raises, it is ``<TypeName>``:
-    what one part of a message does never costs the message.
+    what one part of a message does never costs the message. Only MemoryError
+    comes through.
     """
     try:
         return clean(str(value))
+    except MemoryError:
+        raise
     except Exception:  # noqa: BLE001 - whatever a foreign __str__ raises, the message is kept
         return f"<{_type_name(type(value))}>"
