@@ -46,7 +46,8 @@ def refuse_odd(path: Path) -> None:
         errors.StoreCannotOpenError: such a file is there.
         errors.NotADatabaseError: the file has between 1 and 511 bytes.
     """
-    for name in (path, *(Path(f"{path}{end}") for end in SIDECARS)):
+    for end in ("", *SIDECARS):
+        name = f"{path}{end}"
         try:
             found = os.lstat(name)
         except (OSError, ValueError):
@@ -54,7 +55,7 @@ def refuse_odd(path: Path) -> None:
         if not stat.S_ISREG(found.st_mode):
             kind = "a symbolic link" if stat.S_ISLNK(found.st_mode) else "no regular file"
             raise _refused(path, f"{name} is {kind}")
-        if name == path and 0 < found.st_size < SMALLEST_PAGE:
+        if not end and 0 < found.st_size < SMALLEST_PAGE:
             raise errors.make(errors.NotADatabaseError, "file is not a database", path, "open")
 
 

@@ -63,14 +63,15 @@ def tighten(path: Path) -> None:
     """Take the rights of group and others from the file and its sidecars, where this user owns them."""
     if os.name != "posix":
         return
-    for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+    for end in ("", "-wal", "-shm"):
+        name = f"{path}{end}"
         try:
             found = os.lstat(name)
         except FileNotFoundError:
             continue
         if stat.S_ISREG(found.st_mode) and found.st_mode & 0o077 and found.st_uid in (os.geteuid(), 0):
             try:
-                name.chmod(stat.S_IMODE(found.st_mode) & 0o700)
+                os.chmod(name, stat.S_IMODE(found.st_mode) & 0o700)  # noqa: PTH101 - each open comes by here
             except OSError:
                 # Not ours to change (another owner, a read-only file system): opening it may still work.
                 return
@@ -140,9 +141,8 @@ def connect(path: Path, *, readonly: bool = False) -> apsw.Connection:
         name = _name(path)
         conn = apsw.Connection(name, flags=flags if name == str(path) else _IMMUTABLE, vfs=_vfs)
         conn.set_busy_timeout(patience.BUSY_MS)
-        conn.execute("PRAGMA foreign_keys=ON")
-        conn.execute("PRAGMA trusted_schema=OFF")
-        conn.execute("PRAGMA temp_store=MEMORY")
+        conn.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
+        conn.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
         # Whatever a file's schema says: nobody writes the schema table or FTS5's own tables by SQL.
         conn.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         conn.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0)
@@ -157,7 +157,7 @@ def connect_writer(path: Path, *, durability: str, triggers: bool) -> apsw.Conne
     """A connection for writing: no autocheckpoint, and triggers as asked."""
     conn = connect(path)
     try:
-        conn.execute("PRAGMA wal_autocheckpoint=0")
+        conn.wal_autocheckpoint(0)
         conn.execute(f"PRAGMA journal_size_limit={WAL_KEEP_BYTES}")
         conn.execute(f"PRAGMA synchronous={SYNCHRONOUS[durability]}")
         conn.execute("PRAGMA cache_size=-16384")
@@ -191,6 +191,7 @@ def connect_reader(path: Path, *, readonly: bool) -> apsw.Connection:
     conn = connect(path, readonly=readonly)
     try:
         conn.execute("PRAGMA cache_size=-8192")
+        conn.execute("PRAGMA temp_store=MEMORY")
         tables.prepare_connection(conn)
         conn.execute("PRAGMA query_only=ON")
     except apsw.Error as error:

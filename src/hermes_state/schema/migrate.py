@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 import apsw
 
@@ -75,10 +76,16 @@ class Findings:
         )
 
 
+@lru_cache(maxsize=64)
+def _squeezed(sql: str) -> str:
+    """``sql`` in lower case without white space and quotes of names."""
+    return re.sub(r'[\s"`\[\]]+', "", sql).lower()
+
+
 def _is_inline(objects: dict[str, str], table: str) -> bool:
     """True if ``table`` holds its own text and its three triggers index all three columns."""
     squeezed = {
-        name: re.sub(r'[\s"`\[\]]+', "", objects.get(name, "")).lower()
+        name: _squeezed(objects.get(name, ""))
         for name in (table, f"{table}_insert", f"{table}_delete", f"{table}_update")
     }
     remove = f"deletefrom{table}whererowid=old.id"
