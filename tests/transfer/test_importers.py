@@ -122,6 +122,7 @@ def test_what_on_error_raises_ends_the_import(db: SessionDB) -> None:
 def test_the_name_of_a_transcript() -> None:
     assert transcript_id("/a/b/20260101_x.jsonl.gz") == "20260101_x"
     assert transcript_id("a.b.jsonl") == "a.b"
+    assert transcript_id("a.json.jsonl") == "a.json"
     assert transcript_id("<stream>") == ""
 
 

@@ -41,7 +41,7 @@ _KEYS = frozenset({"id", *encode.COLUMNS})
 _MOST_ID = 2**53
 """Ids from here on are not kept: other JSON readers round them, and ids must not run out."""
 _SAME_NAMES = {"parent": "parent_session_id", "platform": "source"}
-TRANSCRIPT_ENDS: Final = (".gz", ".jsonl", ".ndjson", ".json")
+TRANSCRIPT_ENDS: Final = (".jsonl", ".ndjson", ".json")
 
 
 @dataclass(slots=True)
@@ -232,13 +232,12 @@ class Parser:
         zone: Any = None,
     ) -> MessageFound:
         timestamp = None if "timestamp" in stored else given.get("timestamp")
-        values = map(given.get, _ENCODED)
-        if stored:
-            values = (None if name in stored else given.get(name) for name in _ENCODED)
+        values = [None if name in stored else given.get(name) for name in _ENCODED]
         try:
             if isinstance(timestamp, str):
                 timestamp = _epoch(timestamp, zone)
-            row = encode.encode_message(session_id, given["role"], *values, timestamp)
+            arguments = [session_id, given["role"], *values, timestamp]
+            row = encode.encode_message(*arguments)
         except KeyError as error:
             raise BadLine(f"{error} is missing") from error
         except (TypeError, ValueError) as error:
@@ -259,8 +258,9 @@ class Parser:
 def transcript_id(file: str) -> str:
     """The session that a transcript's file name stands for; empty for a stream without a name."""
     name = "" if file == "<stream>" else os.path.basename(file)
-    for end in TRANSCRIPT_ENDS:
-        name = name.removesuffix(end)
+    name = name.removesuffix(".gz")
+    end = next((end for end in TRANSCRIPT_ENDS if name.endswith(end)), "")
+    name = name.removesuffix(end)
     return text.clean(name)
 
 
