@@ -223,6 +223,13 @@ def test_a_message_without_its_session_line_makes_a_session_of_unknown_source(db
     assert db.get_messages("s")[0]["id"] == 7
 
 
+def test_an_export_of_a_later_form_is_read_as_far_as_it_is_known(db: SessionDB) -> None:
+    lines = [{"hermes_state_export": {"format": 2}}, {"session": {"id": "s", "source": "cli"}}]
+    report = db.import_jsonl(io.StringIO("\n".join(map(json.dumps, lines))))
+    assert report.sessions == 1
+    assert [problem.line for problem in report.problems] == [1]
+
+
 def test_ids_never_run_out_because_of_a_file(db: SessionDB) -> None:
     for number in (2**63 - 1, 2**62, 0, -5, True, 1.0):
         line = {"message": {"session_id": f"s{number}", "id": number, "role": "user", "content": "hi"}}

@@ -21,6 +21,7 @@ from typing import Any, Final
 from hermes_state._fastpath import encode, json_text, text
 
 from . import openai
+from .exporter import FORMAT
 from .jsonl import BadLine, Line
 from .report import ImportReport, Problem
 
@@ -139,7 +140,7 @@ class Parser:
         if isinstance(given.get("message"), dict):
             return "export", self._message_record(line, given["message"], given.get("stored"))
         if isinstance(given.get("hermes_state_export"), dict):
-            return "export", iter(())
+            return "export", self._header_record(line, given["hermes_state_export"])
         if isinstance(given.get("end"), dict):
             return "export", self._end_record(line, given["end"])
         raise BadLine("neither a message, a session with messages, nor a line of an export")
@@ -148,6 +149,13 @@ class Parser:
         self._problem(Problem(line.file, line.number, reason))
 
     # -- our own export --
+
+    def _header_record(self, line: Line, given: dict[str, Any]) -> Iterator[Found]:
+        if given.get("format") != FORMAT:
+            self._wrong(
+                line, f"form {given.get('format')!r} of the export is not {FORMAT}: read as far as known"
+            )
+        return iter(())
 
     def _session_record(self, line: Line, given: dict[str, Any]) -> Iterator[Found]:
         session_id = _name(given.get("id"), "id")
