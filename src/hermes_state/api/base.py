@@ -128,9 +128,16 @@ class Handle:
         if self._closed:
             raise errors.closed(self.db_path, operation)
 
-    def _read(self, fn: Callable[[apsw.Connection], T], operation: str, *, indexed: bool = False) -> T:
+    def _read(
+        self,
+        fn: Callable[[apsw.Connection], T],
+        operation: str,
+        *,
+        indexed: bool = False,
+        single: bool = False,
+    ) -> T:
         self._check_open(operation)
-        return self._engine.read(fn, operation, indexed=indexed)
+        return self._engine.read(fn, operation, indexed=indexed, single=single)
 
     def _write(
         self,

@@ -15,7 +15,7 @@ class HandoffCalls(Handle):
 
     def get_meta(self, key: str) -> str | None:
         """The value of a ``state_meta`` key, or None."""
-        return self._read(lambda conn: meta.get(conn, key), "get_meta")
+        return self._read(lambda conn: meta.get(conn, key), "get_meta", single=True)
 
     def set_meta(self, key: str, value: Any) -> None:
         """Set a ``state_meta`` key."""
@@ -27,7 +27,7 @@ class HandoffCalls(Handle):
 
     def get_handoff_state(self, session_id: str) -> Record | None:
         """``{"state", "platform", "error"}``, or None where no handoff was asked for."""
-        return self._read(lambda conn: handoff.state(conn, session_id), "get_handoff_state")
+        return self._read(lambda conn: handoff.state(conn, session_id), "get_handoff_state", single=True)
 
     def list_pending_handoffs(self) -> list[Record]:
         """The sessions whose handoff waits to be claimed, oldest start first."""

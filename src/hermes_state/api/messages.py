@@ -161,6 +161,7 @@ class MessageCalls(Handle):
         return self._read(
             lambda conn: messages.get(conn, session_id, limit=limit, before_id=before_id, after_id=after_id),
             "get_messages",
+            single=True,
         )
 
     def get_messages_as_conversation(self, session_id: str, include_ancestors: bool = False) -> list[Record]:
@@ -199,7 +200,7 @@ class MessageCalls(Handle):
 
     def message_count(self, session_id: str | None = None) -> int:
         """How many messages there are, in one session or all."""
-        return self._read(lambda conn: messages.count(conn, session_id), "message_count")
+        return self._read(lambda conn: messages.count(conn, session_id), "message_count", single=True)
 
     # -- search --
 

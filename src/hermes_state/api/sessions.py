@@ -88,7 +88,7 @@ class SessionCalls(Handle):
 
     def get_session(self, session_id: str) -> Record | None:
         """The session's row as a dict of all columns, or None."""
-        return self._read(lambda conn: sessions.get(conn, session_id), "get_session")
+        return self._read(lambda conn: sessions.get(conn, session_id), "get_session", single=True)
 
     def resolve_session_id(self, session_id_or_prefix: str) -> str | None:
         """The id itself if it exists, else the one id that begins with it; None if none or several do."""
@@ -98,7 +98,7 @@ class SessionCalls(Handle):
 
     def session_count(self, source: str | None = None) -> int:
         """How many sessions there are, of one source or all."""
-        return self._read(lambda conn: sessions.count(conn, source), "session_count")
+        return self._read(lambda conn: sessions.count(conn, source), "session_count", single=True)
 
     # -- titles --
 
@@ -129,7 +129,7 @@ class SessionCalls(Handle):
 
     def get_session_title(self, session_id: str) -> str | None:
         """The session's title, or None."""
-        return self._read(lambda conn: titles.get(conn, session_id), "get_session_title")
+        return self._read(lambda conn: titles.get(conn, session_id), "get_session_title", single=True)
 
     def get_session_by_title(self, title: str) -> Record | None:
         """The session with exactly this title, as a dict, or None."""

@@ -223,17 +223,35 @@ class Engine:
 
     # -- reading --
 
-    def read(self, fn: Callable[[apsw.Connection], T], operation: str, *, indexed: bool = False) -> T:
-        """``fn(conn)`` on one snapshot; ``indexed`` brings the index up to date before."""
+    def read(
+        self,
+        fn: Callable[[apsw.Connection], T],
+        operation: str,
+        *,
+        indexed: bool = False,
+        single: bool = False,
+    ) -> T:
+        """``fn(conn)`` on one snapshot.
+
+        Args:
+            fn: only reads.
+            operation: its name, for errors.
+            indexed: everything that the snapshot holds must be in the index.
+            single: ``fn`` is one statement, which is a snapshot by itself.
+        """
         with self.inside(operation):
-            if indexed:
-                self.upkeep.catch_up()
-            with self._reading(operation) as conn:
-                conn.execute("BEGIN")
-                try:
-                    return fn(conn)
-                finally:
-                    tx.rollback(conn)
+            while True:
+                with self._reading(operation) as conn:
+                    if single:
+                        return fn(conn)
+                    conn.execute("BEGIN")
+                    try:
+                        if not indexed or self.upkeep.complete(conn):
+                            return fn(conn)
+                    finally:
+                        tx.rollback(conn)
+                # What others commit meanwhile need not be in it: the next snapshot is looked at again.
+                indexed = self.upkeep.catch_up()
 
     @contextmanager
     def _reading(self, operation: str) -> Iterator[apsw.Connection]:

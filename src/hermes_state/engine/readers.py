@@ -26,8 +26,8 @@ class ReaderPool:
 
     def __init__(self, connect: Callable[[], apsw.Connection], size: int = POOL_SIZE) -> None:
         self._connect = connect
-        self._slots = threading.Semaphore(size)
-        self._mutex = threading.Lock()
+        self._size = size
+        self._free = threading.Condition(threading.Lock())
         self._idle: list[apsw.Connection] = []
         self._opened = 0
 
@@ -39,21 +39,32 @@ class ReaderPool:
     @contextmanager
     def lend(self) -> Iterator[apsw.Connection]:
         """A connection for the block; with ``BEGIN`` by the caller if it needs one snapshot."""
-        with self._slots:
-            conn = self._take()
-            try:
-                yield conn
-            finally:
-                self._give_back(conn)
+        conn = self._take()
+        try:
+            yield conn
+        finally:
+            self._give_back(conn)
 
     def _take(self) -> apsw.Connection:
-        with self._mutex:
-            if self._idle:
+        with self._free:
+            while not self._idle:
+                if self._opened < self._size:
+                    self._opened += 1
+                    break
+                self._free.wait()
+            else:
                 return self._idle.pop()
-        conn = self._connect()
-        with self._mutex:
-            self._opened += 1
-        return conn
+        try:
+            return self._connect()
+        except BaseException:
+            self._gone()
+            raise
+
+    def _gone(self) -> None:
+        """A connection less is open: another may be opened in its place."""
+        with self._free:
+            self._opened -= 1
+            self._free.notify()
 
     def _give_back(self, conn: apsw.Connection) -> None:
         try:
@@ -61,16 +72,16 @@ class ReaderPool:
                 conn.execute("ROLLBACK")
         except apsw.Error:
             # A connection that cannot even roll back is not lent again.
-            with self._mutex:
-                self._opened -= 1
             conn.close(True)
+            self._gone()
             return
-        with self._mutex:
+        with self._free:
             self._idle.append(conn)
+            self._free.notify()
 
     def close(self) -> None:
         """Close the idle connections; nobody holds one any more when the engine calls this."""
-        with self._mutex:
+        with self._free:
             idle, self._idle = self._idle, []
             self._opened -= len(idle)
         for conn in idle:

@@ -71,16 +71,23 @@ class Upkeep:
         written = any(conn is not None and conn.total_changes() for conn in connections)
         return written or self._engine.face.wrote
 
-    def catch_up(self) -> None:
-        """Index everything that is committed; two point reads when there is nothing to do."""
+    def complete(self, conn: apsw.Connection) -> bool:
+        """True if the index holds all that ``conn``'s snapshot holds, or nothing can be done about it."""
         if self._engine.read_only is not None or self._engine.damage.known:
-            return
+            return True
+        return not indexing.pending(conn)
+
+    def catch_up(self) -> bool:
+        """Index everything that is committed; two point reads when there is nothing to do.
+
+        False where that is not possible: the file cannot be written, or the index is damaged.
+        """
         while True:
             with self._engine._reading("search") as conn:
-                if not indexing.pending(conn):
-                    return
+                if self.complete(conn):
+                    return True
             if not self.safe_step(CATCH_UP_ROWS)[0]:
-                return
+                return False
 
     def index_step(self, rows: int) -> tuple[int, float]:
         """One index transaction; (rows treated, seconds it held the lock).

@@ -39,7 +39,7 @@ MAX_GROUP_ROWS = 1024
 class _Place:
     """A thread's place in the line."""
 
-    __slots__ = ("group", "outcome", "owner", "taken", "wake")
+    __slots__ = ("done", "group", "outcome", "owner", "taken", "wake")
 
     def __init__(self, group: Group | None) -> None:
         self.wake = threading.Lock()
@@ -48,6 +48,7 @@ class _Place:
         self.outcome: Outcome = None
         self.taken = False
         self.owner = False
+        self.done = False
 
 
 class Writer:
@@ -92,7 +93,8 @@ class Writer:
                 self._line.append(place)
             got = place.wake.acquire(timeout=min(patience.left, threading.TIMEOUT_MAX))
         except BaseException:  # interrupted
-            if not self._withdraw(place) and not place.owner:
+            # It may have come right after we were woken: then there is nothing more to wait for.
+            if not self._withdraw(place) and not (place.owner or place.done):
                 place.wake.acquire()  # an owner has it in its transaction
             raise
         if not got:
@@ -321,6 +323,7 @@ class Writer:
     @staticmethod
     def _settle(place: _Place, outcome: Outcome) -> None:
         place.outcome = outcome
+        place.done = True
         place.wake.release()
 
 

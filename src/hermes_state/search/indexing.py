@@ -89,10 +89,17 @@ class _Work:
                 conn.executemany(_ONE_SQL[table], texts)
 
 
+_BEHIND_SQL = """
+SELECT max(id) > COALESCE((
+    SELECT CAST(value AS INTEGER) FROM state_meta WHERE key = 'hermes_state.indexed_through'), 0)
+FROM messages
+"""
+
+
 def pending(conn: apsw.Connection) -> bool:
     """True when a message stands above the watermark and there is an index to put it in."""
-    newest = scalar(conn, "SELECT max(id) FROM messages")
-    return newest is not None and tables.watermark(conn) < newest and FTS in tables.present(conn)
+    row = conn.execute(_BEHIND_SQL).fetchone()
+    return bool(row and row[0]) and FTS in tables.present(conn)
 
 
 def index_step(conn: apsw.Connection, max_rows: int, trigram: str | None = None) -> int:
