@@ -101,7 +101,7 @@ def test_an_upgrade_killed_before_any_of_its_statements_is_completed_by_the_next
     with program(KILLED_AT_STATEMENT, path, 0) as whole:
         total = whole.finish()[0]["statements"]
     assert total > 40
-    for limit in sorted({1, total - 1, *range(5, total, total // 10)}):
+    for limit in sorted({1, total - 1, *range(5, total, total // 8)}):
         for suffix in ("-wal", "-shm"):
             Path(f"{path}{suffix}").unlink(missing_ok=True)
         shutil.copy(made, path)
