@@ -2,8 +2,9 @@
 
 The search room makes its own snippets: FTS5's ``snippet()`` tokenizes the whole text of a row, marks
 trigrams instead of the typed characters, and knows nothing of terms that it did not match itself.
-Here the work is a bounded number of regular expression scans without nested repetition, and
-the result is bounded in tokens and in characters, whatever the text is.
+Here the work is a bounded number of scans for literal text, with a look at what stands beside each
+find, and the result is bounded in tokens and in characters, whatever the text is. No expression is
+compiled for a query: with all unspaced scripts in it, that alone would take milliseconds a word.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ _LETTER = "[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSPACED)
 _SPACED = rf"(?!{_LETTER})[^\W_]"
 _TOKEN = re.compile(rf"({_LETTER}+)|(?:{_SPACED})+")
 _ASCII_TOKEN = re.compile(r"()[0-9A-Za-z]+")
+_SPACED_CHAR = re.compile(_SPACED)
+_SPACED_RUN = re.compile(rf"(?:{_SPACED})*")
+_GAP = re.compile(r"[\W_]+")
 _PIECE = re.compile(r"[^\W_]+")
 _INK = re.compile(r"\S")
 
@@ -63,10 +67,10 @@ class Marker:
     """Finds the terms of one query in texts."""
 
     def __init__(self, terms: tuple[Term, ...]) -> None:
-        self._words = [_word_pattern(t.kind, t.text) for t in terms if t.kind != "substring"]
+        self._words = [_Word(t.kind, t.text) for t in terms if t.kind != "substring"]
         # Without words and case nothing has to be folded: most searches in unspaced scripts.
         self._as_is = all(t.kind == "substring" and t.text.lower() == t.text.upper() for t in terms)
-        self._substrings = [re.compile(re.escape(lower(t.text))) for t in terms if t.kind == "substring"]
+        self._substrings = [_Substring(lower(t.text)) for t in terms if t.kind == "substring"]
 
     def snippet(self, text: str) -> str:
         """About TOKENS tokens of ``text`` around the densest early find, finds marked."""
@@ -82,7 +86,7 @@ class Marker:
 
     def _spans(self, low: str, start: int, end: int) -> list[list[Span]]:
         """The first finds of each term between the offsets."""
-        return [_first_spans(pattern, low, start, end) for pattern in (*self._words, *self._substrings)]
+        return [finder.spans(low, start, end) for finder in (*self._words, *self._substrings)]
 
 
 def lower(text: str) -> str:
@@ -91,26 +95,58 @@ def lower(text: str) -> str:
     return low if len(low) == len(text) else text.translate(_LOWER)
 
 
-def _word_pattern(kind: str, text: str) -> re.Pattern[str]:
-    """Whole tokens of a word, phrase or prefix, with whatever stands between them in the text.
+class _Substring:
+    """Finds a text wherever it stands."""
 
-    It begins with a literal, so that the scan is quick, and looks behind that literal
-    for the beginning of a token.
-    """
-    low = lower(text)
-    pieces = [re.escape(piece.translate(_BARE)) for piece in _PIECE.findall(low)] or [re.escape(low)]
-    first, rest = pieces[0], pieces[1:_PIECES]
-    body = first + rf"(?<!{_SPACED}{first})" + "".join(rf"[\W_]+{piece}" for piece in rest)
-    return re.compile(body + (rf"(?:{_SPACED})*" if kind == "prefix" else rf"(?!{_SPACED})"))
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def spans(self, low: str, start: int, end: int) -> list[Span]:
+        """The first finds between the offsets."""
+        found: list[Span] = []
+        at = low.find(self._text, start, end)
+        while at >= 0 and len(found) < _SPANS_A_TERM:
+            found.append((at, at + len(self._text)))
+            at = low.find(self._text, at + len(self._text), end)
+        return found
 
 
-def _first_spans(pattern: re.Pattern[str], low: str, start: int, end: int) -> list[Span]:
-    spans: list[Span] = []
-    for found in pattern.finditer(low, start, end):
-        spans.append(found.span())
-        if len(spans) == _SPANS_A_TERM:
-            break
-    return spans
+class _Word:
+    """Finds whole tokens of a word, phrase or prefix, with whatever stands between them in the text."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        low = lower(text)
+        self._pieces = [piece.translate(_BARE) for piece in _PIECE.findall(low)][:_PIECES] or [low]
+        self._prefix = kind == "prefix"
+
+    def spans(self, low: str, start: int, end: int) -> list[Span]:
+        """The first finds between the offsets."""
+        first = self._pieces[0]
+        found: list[Span] = []
+        at = low.find(first, start, end)
+        while at >= 0 and len(found) < _SPANS_A_TERM:
+            last = self._end(low, at, end)
+            if last < 0:
+                at = low.find(first, at + 1, end)
+            else:
+                found.append((at, last))
+                at = low.find(first, last, end)
+        return found
+
+    def _end(self, low: str, at: int, end: int) -> int:
+        """Where the find that begins at ``at`` ends; -1 if it is none."""
+        if at and _SPACED_CHAR.match(low, at - 1):
+            return -1
+        last = at + len(self._pieces[0])
+        for piece in self._pieces[1:]:
+            gap = _GAP.match(low, last, end)
+            if gap is None or not low.startswith(piece, gap.end(), end):
+                return -1
+            last = gap.end() + len(piece)
+        if self._prefix:
+            run = _SPACED_RUN.match(low, last, end)
+            return run.end() if run else last
+        return -1 if _SPACED_CHAR.match(low, last, end) else last
 
 
 def _anchor(found: list[list[Span]]) -> Span:

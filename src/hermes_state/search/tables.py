@@ -15,6 +15,10 @@ META_TRIGRAM = "hermes_state.trigram"
 TRIGRAM_MODES = ("all", "unspaced")
 
 _TOKENIZERS = {FTS: "unicode61", TRIGRAM: "trigram", WORDS: "unicode61"}
+_ONE_ROW_SQL = {
+    table: f"INSERT INTO {table}(rowid, content) VALUES (?, '')"  # noqa: S608 - constant text
+    for table in _TOKENIZERS
+}
 _PRESENT_SQL = (
     "SELECT name FROM sqlite_master WHERE type = 'table'"
     " AND name IN ('messages_fts', 'messages_fts_trigram', 'hs_fts_words')"
@@ -61,6 +65,16 @@ def prepare_connection(conn: apsw.Connection) -> None:
     finally:
         if guarded:
             conn.execute("PRAGMA query_only = 1")
+
+
+def write_nothing(conn: apsw.Connection) -> None:
+    """Write a row of no words into every full-text table; the caller undoes it."""
+    for table in present(conn):
+        try:
+            conn.execute(_ONE_ROW_SQL[table], (-(2**63),))
+        except apsw.ConstraintError:
+            # It stands there already; that FTS5 has begun to write is all that counts.
+            continue
 
 
 def watermark(conn: apsw.Connection) -> int:
