@@ -150,7 +150,7 @@ _BY_CODE: dict[int, type[HermesStateError]] = {
 def translate(
     error: BaseException, path: Any = None, operation: str | None = None, waited: float | None = None
 ) -> BaseException:
-    """The typed error for an APSW ``error``; anything else comes back as it is.
+    """The typed error for an APSW ``error`` or text that is not UTF-8; others come back as they are.
 
     Args:
         error: what was raised.
@@ -158,6 +158,9 @@ def translate(
         operation: what the store was doing, for the message.
         waited: seconds spent waiting for a lock, for ``StoreBusyError``.
     """
+    if isinstance(error, UnicodeDecodeError):
+        # SQLite's own message about a damaged schema quotes bytes of it.
+        return make(StoreCorruptError, f"database disk image is malformed: {error}", path, operation)
     if isinstance(error, HermesStateError) or not isinstance(error, apsw.Error):
         return error
     extended = getattr(error, "extendedresult", None)

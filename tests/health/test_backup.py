@@ -1,4 +1,4 @@
-"""Backup is one whole verified file made beside live writers; restore puts it back, never under live handles."""
+"""Backup is one whole file, made beside live writers; restore puts it back, never under live handles."""
 
 from __future__ import annotations
 

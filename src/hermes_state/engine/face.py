@@ -242,7 +242,12 @@ class Face:
         with self._engine.inside(operation), self._lock:
             if self._conn is None:
                 self._conn = self._connect()
-            yield self._conn
+            conn = self._conn
+            try:
+                yield conn
+            except apsw.Error:
+                tx.note_failure(conn)
+                raise
 
     def _connect(self) -> apsw.Connection:
         engine = self._engine
@@ -300,6 +305,9 @@ class Face:
                 with self._writing(conn, "_conn.execute"):
                     self._run(conn, cursor, sql, parameters, word)
             else:
+                if tx.unsettled(conn) and self._engine.read_only is None:
+                    with self._writing(conn, "_conn.execute"):
+                        pass
                 self._engine.upkeep.catch_up()
                 self._run(conn, cursor, sql, parameters, word)
 

@@ -116,6 +116,8 @@ def open_anchor(path: Path) -> tuple[Any, str]:
         except BaseException:
             anchor.close()
             raise
+    except UnicodeDecodeError as error:
+        raise errors.translate(error, path, "open") from error
     except sqlite3.DatabaseError as error:
         kind = next((kind for words, kind in _ANCHOR_ERRORS.items() if words in str(error)), None)
         if kind is None:
@@ -148,7 +150,7 @@ def connect(path: Path, *, readonly: bool = False) -> apsw.Connection:
         conn.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0)
         # The anchor closes last and does the last checkpoint; APSW's close would hold the GIL through it.
         conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    except apsw.Error as error:
+    except (apsw.Error, UnicodeDecodeError) as error:
         raise errors.translate(error, path, "open") from error
     return conn
 
@@ -167,7 +169,7 @@ def connect_writer(path: Path, *, durability: str, triggers: bool) -> apsw.Conne
         # They may do what they may do on a connection of the stdlib.
         conn.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, int(not triggers))
         conn.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, int(triggers))
-    except apsw.Error as error:
+    except (apsw.Error, UnicodeDecodeError) as error:
         conn.close()
         raise errors.translate(error, path, "open") from error
     return conn
@@ -180,7 +182,7 @@ def connect_appender(path: Path, *, durability: str) -> apsw.Connection:
         message_writes.prepare_appender(conn)
         conn.execute("PRAGMA cache_size=-4096")
         conn.set_busy_timeout(0)
-    except apsw.Error as error:
+    except (apsw.Error, UnicodeDecodeError) as error:
         conn.close()
         raise errors.translate(error, path, "open") from error
     return conn
@@ -194,7 +196,7 @@ def connect_reader(path: Path, *, readonly: bool) -> apsw.Connection:
         conn.execute("PRAGMA temp_store=MEMORY")
         tables.prepare_connection(conn)
         conn.execute("PRAGMA query_only=ON")
-    except apsw.Error as error:
+    except (apsw.Error, UnicodeDecodeError) as error:
         conn.close()
         raise errors.translate(error, path, "open a reader") from error
     return conn

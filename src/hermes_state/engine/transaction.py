@@ -7,6 +7,8 @@ waits and the fsync included; here both are plain ``execute`` calls.
 from __future__ import annotations
 
 import os
+import sys
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +18,45 @@ import apsw
 
 from hermes_state import errors
 from hermes_state.engine.patience import BUSY_MS, Patience
+from hermes_state.search import tables
 
 T = TypeVar("T")
+
+_unsettled: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
+"""Connections whose last transaction SQLite itself ended by an error (I/O, disk full, memory).
+
+FTS5 then keeps, of the statement that failed, a number of rows that is one too high, and the next
+transaction would write it into the index. A write of FTS5's that is rolled back lets it forget.
+"""
+
+
+def note_failure(conn: apsw.Connection) -> None:
+    """Called while an exception is handled that ended, or may have ended, a transaction on ``conn``."""
+    error = sys.exc_info()[1]
+    if isinstance(error, apsw.Error) and not isinstance(error, _HARMLESS) and not conn.in_transaction:
+        _unsettled.add(conn)
+
+
+_HARMLESS = (apsw.BusyError, apsw.LockedError, apsw.ConstraintError, apsw.SQLError, apsw.CorruptError)
+
+
+def unsettled(conn: apsw.Connection) -> bool:
+    """Whether the next transaction must begin with :func:`begin`, which settles the connection."""
+    return conn in _unsettled
+
+
+def _settle(conn: apsw.Connection) -> None:
+    """In an open write transaction: let FTS5 forget what a transaction that failed has left in it."""
+    try:
+        conn.execute("SAVEPOINT hs_settle")
+        tables.write_nothing(conn)
+        conn.execute("ROLLBACK TO hs_settle")
+        conn.execute("RELEASE hs_settle")
+    except apsw.CorruptError:
+        # A damaged index is told of elsewhere; after such an error SQLite writes no more in a transaction.
+        conn.execute("ROLLBACK")
+        conn.execute("BEGIN IMMEDIATE")
+    _unsettled.discard(conn)
 
 
 def begin(conn: apsw.Connection, patience: Patience, path: Path, operation: str) -> None:
@@ -41,6 +80,8 @@ def begin(conn: apsw.Connection, patience: Patience, path: Path, operation: str)
             else:
                 break
         conn.set_busy_timeout(BUSY_MS)
+        if conn in _unsettled:
+            _settle(conn)
     except BaseException:
         # An interrupt may come right after BEGIN.
         conn.set_busy_timeout(BUSY_MS)
@@ -67,6 +108,7 @@ def commit(conn: apsw.Connection, patience: Patience, path: Path, operation: str
 
 def rollback(conn: apsw.Connection) -> None:
     """ROLLBACK if a transaction is open: some errors (disk full, I/O) have ended it already."""
+    note_failure(conn)
     if conn.in_transaction:
         try:
             conn.execute("ROLLBACK")
