@@ -112,7 +112,7 @@ class Engine:
             self.upkeep.upgrading = found.upgrading
             if self.options.trigram is not None:
                 self._settle_trigram(conn, self.options.trigram)
-        except apsw.Error as error:
+        except (apsw.Error, UnicodeDecodeError) as error:
             raise errors.translate(error, self.path, "open") from error
 
     def _settle_trigram(self, conn: apsw.Connection, wanted: str) -> None:
