@@ -41,8 +41,8 @@ def test_every_fixture_version_is_sound_once_opened(tmp_path: Path) -> None:
 def test_a_pending_row_is_no_drift(db_path: Path, make_db: Any) -> None:
     damage.make(db_path)
     with processes.program(
-        "db = SessionDB(path)\nfrom hermes_state.engine.core import Engine\n"
-        "Engine._index_step = lambda self, rows: (0, 0.0)\n"
+        "db = SessionDB(path)\nfrom hermes_state.engine.upkeep import Upkeep\n"
+        "Upkeep.index_step = lambda self, rows: (0, 0.0)\n"
         "db.append_message('s0', 'user', 'pending row')\nsay(done=1)\nos._exit(0)\n",
         db_path,
     ) as other:

@@ -57,17 +57,17 @@ def test_the_worker_does_not_spin_on_a_damaged_index(
     db = make_db()
     steps = 0
     met = threading.Event()
-    original = type(db._engine)._index_step
+    original = type(db._engine.upkeep).index_step
 
-    def counted(engine: Any, rows: int) -> tuple[int, float]:
+    def counted(upkeep: Any, rows: int) -> tuple[int, float]:
         nonlocal steps
         steps += 1
         try:
-            return original(engine, rows)
+            return original(upkeep, rows)
         finally:
             met.set()
 
-    monkeypatch.setattr(type(db._engine), "_index_step", counted)
+    monkeypatch.setattr(type(db._engine.upkeep), "index_step", counted)
     db.append_message("s0", "user", "the first after the damage")
     assert met.wait(30)
     for i in range(200):
