@@ -135,7 +135,7 @@ def test_a_killed_repair_is_completed_by_the_next_open(db_path: Path) -> None:
     code = (
         "from hermes_state.api import repairing\n"
         "n = 0\n"
-        "real = repairing.Upkeep.index_pending\n"
+        "real = repairing.Repairs.index_pending\n"
         "def slow(self, *a, **k):\n"
         "    index_now = self._index_now\n"
         "    def one(rows):\n"
@@ -145,7 +145,7 @@ def test_a_killed_repair_is_completed_by_the_next_open(db_path: Path) -> None:
         "        return index_now(min(rows, 50))\n"
         "    self._index_now = one\n"
         "    return real(self, *a, **k)\n"
-        "repairing.Upkeep.index_pending = slow\n"
+        "repairing.Repairs.index_pending = slow\n"
         "db = SessionDB(path)\ndb._engine._worker._index_step = lambda rows: (0, 0.0)\ndb.repair()\n"
     )
     with processes.program(code, db_path) as other:

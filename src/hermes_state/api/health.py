@@ -12,7 +12,7 @@ import apsw
 from hermes_state.api import repairing
 from hermes_state.api.base import Handle
 from hermes_state.api.checking import CheckReport, Examination, Progress
-from hermes_state.api.repairing import RepairReport, Upkeep
+from hermes_state.api.repairing import RepairReport, Repairs
 from hermes_state.engine import registry
 from hermes_state.search import indexing
 from hermes_state.store import health
@@ -52,9 +52,9 @@ class HealthCalls(Handle):
         """``fn(conn, *arguments)`` in one write transaction."""
         return self._write(lambda conn: fn(conn, *arguments), "repair")
 
-    def _upkeep(self) -> Upkeep:
+    def _repairs(self) -> Repairs:
         engine = self._engine
-        return Upkeep(self._check_step, self._repair_step, engine.upkeep.index_now, engine.damage.mended)
+        return Repairs(self._check_step, self._repair_step, engine.upkeep.index_now, engine.damage.mended)
 
     # -- repair --
 
@@ -71,7 +71,7 @@ class HealthCalls(Handle):
             progress: as for ``check``, of the check that comes first.
         """
         self._check_open("repair")
-        return self._upkeep().repair(self.check, remove_orphans, progress)
+        return self._repairs().repair(self.check, remove_orphans, progress)
 
     # -- the index's upkeep --
 
@@ -85,7 +85,7 @@ class HealthCalls(Handle):
         """
         self._check_open("rebuild_index")
         damaged = Examination(self._check_step, self.db_path).damaged_fts()
-        self._upkeep().rebuild(damaged, progress)
+        self._repairs().rebuild(damaged, progress)
 
     def set_trigram_mode(self, mode: str, progress: Progress = None) -> None:
         """Change which rows the trigram index holds ("all" or "unspaced"), and make it so in steps.
@@ -100,14 +100,14 @@ class HealthCalls(Handle):
         """
         self._check_open("set_trigram_mode")
         self._repair_step(indexing.set_trigram_mode, mode)
-        upkeep = self._upkeep()
-        upkeep.index_pending()
-        upkeep.each_indexed(repairing.touch, progress)
+        repairs = self._repairs()
+        repairs.index_pending()
+        repairs.each_indexed(repairing.touch, progress)
 
     def optimize(self) -> int:
         """Merge the segments of the full-text indexes in short steps; how many steps were needed."""
         self._check_open("optimize")
-        return self._upkeep().optimize()
+        return self._repairs().optimize()
 
     # -- backup --
 

@@ -49,7 +49,7 @@ class RepairReport(TypedDict):
     advice: list[str]
 
 
-class Upkeep:
+class Repairs:
     """The work of ``repair`` and its neighbours on one store.
 
     Args:
