@@ -38,6 +38,19 @@ def test_every_fixture_version_is_sound_once_opened(tmp_path: Path) -> None:
         assert real == [], f"version {version}"
 
 
+@pytest.mark.parametrize("version", range(1, 12))
+def test_an_older_file_that_was_never_opened_lacks_things_and_is_not_damaged(
+    tmp_path: Path, version: int
+) -> None:
+    path = tmp_path / "state.db"
+    processes.fixtures().make(path, version)
+    before = path.read_bytes()
+    report = hermes_state.check_file(path)
+    assert report["verdict"] == "schema"
+    assert {problem["kind"] for problem in report["problems"]} == {"schema"}
+    assert path.read_bytes() == before
+
+
 def test_a_pending_row_is_no_drift(db_path: Path, make_db: Any) -> None:
     damage.make(db_path)
     with processes.program(

@@ -25,6 +25,7 @@ SAMPLE: Final = 10
 """Ids of rows, at most, that a problem of the report names."""
 
 TABLE_KINDS: Final = frozenset({"table_damage"})
+_UNKNOWN_ROWS: Final = frozenset({"table_damage", "index_damage"})
 INDEX_KINDS: Final = frozenset({"index_damage", "fts_damage"})
 
 
@@ -96,6 +97,8 @@ class Examination:
         self.report = empty_report(path)
         self._collected: dict[tuple[str, str], Problem] = {}
         self._sound: list[str] = []
+        self._tables: list[str] = []
+        self._comparable = True
 
     def run(self, *, deep: bool = True) -> CheckReport:
         """Look at everything; ``deep`` compares each full-text index with its own rows, word by word."""
@@ -120,23 +123,28 @@ class Examination:
     def _overview(self, conn: apsw.Connection) -> list[str]:
         """Counts for the report and for the progress; the full-text tables that are there."""
         have = sorted(tables.present(conn))
-        self.report["trigram"] = tables.trigram_mode(conn)
         found = migrate.inspect(conn)
+        self._tables = [table for table in health.TABLES if table in found.objects]
+        if "state_meta" in found.objects:
+            self.report["trigram"] = tables.trigram_mode(conn)
         for table, name in found.missing:
             self._add("schema", table, 1, [name], f"the column {name} is missing")
         for table in found.stale_fts:
             self._add("schema", table, 1, [], "the full-text table is missing or not as version 11 has it")
         for name in migrate.missing_objects(found):
-            self._add("schema", name, 1, [], "missing")
+            self._add("schema", name, 1, [], "missing; opening the store makes it")
+        # Older full-text tables keep no text of their own and are made anew by the upgrade.
+        have = [table for table in have if table not in found.stale_fts]
+        self._comparable = not found.missing and found.watermark
         self._total = len(health.TABLES) + sum(len(index_health.shadows(conn, table)) + 1 for table in have)
         return have
 
     def _look(self, have: list[str], deep: bool) -> None:
-        for table in health.TABLES:
+        for table in self._tables:
             self._structure(table, "table_damage", "index_damage")
         self._full_text(have, deep)
-        if any(kind in ("table_damage", "index_damage") for kind, _ in self._collected):
-            # What the rows say is not known, so nothing can be compared with it.
+        if not self._comparable or any(kind in _UNKNOWN_ROWS for kind, _ in self._collected):
+            # What the rows or the indexes ought to say is not known, so nothing can be compared with it.
             return
         try:
             self._compare()
