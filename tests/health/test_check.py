@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +177,23 @@ def test_drift_is_found_by_kind_and_repair_mends_it(db_path: Path, make_db: Any,
     assert [hit["role"] for hit in db.search_messages("afterwards")] == ["user"]
     db.close()
     processes.sound(db_path)
+
+
+@pytest.mark.parametrize("trigram", ["all", "unspaced"])
+def test_rows_that_an_older_sqlite_indexed_up_to_a_nul_are_drift_and_no_damage(
+    db_path: Path, make_db: Any, trigram: str
+) -> None:
+    damage.make(db_path, trigram=trigram)
+    with closing(sqlite3.connect(db_path)) as conn, conn:
+        sql = "UPDATE messages SET content = 'before ' || char(0) || ' behind 广西' WHERE id IN (3, 4)"
+        conn.execute(sql)
+    db = make_db()
+    report = db.check()
+    assert ("different_rows", "messages_fts_trigram") in damage.kinds(report)
+    assert "fts_damage" not in {kind for kind, _ in damage.kinds(report)}
+    assert db.repair()["after"]["ok"]
+    assert [hit["id"] for hit in db.search_messages("广西", sort="oldest")] == [3, 4]
+    db.close()
 
 
 def test_orphans_stay_unless_their_removal_is_asked_for(db_path: Path, make_db: Any) -> None:
