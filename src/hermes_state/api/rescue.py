@@ -125,7 +125,8 @@ def salvage(
     """Read every readable row of a damaged file into the new file ``into``, a complete store.
 
     The damaged file is not written, locked or deleted. Where a WAL belongs to it or its header is
-    damaged, a working copy beside ``into`` is read and removed afterwards.
+    damaged, a working copy beside ``into`` is read and removed afterwards. Close the store in every
+    process first: a file that is written meanwhile cannot be copied as of one moment.
 
     Args:
         path: the damaged file; no handle of this process may be open on it.
