@@ -8,6 +8,7 @@ DELETE mode there is no pool: reads go through the writer's line (engine.core).
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -30,6 +31,8 @@ class ReaderPool:
         self._free = threading.Condition(threading.Lock())
         self._idle: list[apsw.Connection] = []
         self._opened = 0
+        self._loans = 0
+        self._lent: set[int] = set()
 
     @property
     def opened(self) -> int:
@@ -39,45 +42,59 @@ class ReaderPool:
     @contextmanager
     def lend(self) -> Iterator[apsw.Connection]:
         """A connection for the block; with ``BEGIN`` by the caller if it needs one snapshot."""
-        conn = self._take()
+        loan, conn = self._take()
         try:
             yield conn
         finally:
-            self._give_back(conn)
+            self._give_back(loan, conn)
 
-    def _take(self) -> apsw.Connection:
+    def drain(self, seconds: float) -> bool:
+        """Wait until all that is lent now has come back; later loans go on. False if time ran out."""
+        deadline = time.monotonic() + seconds
         with self._free:
-            while not self._idle:
-                if self._opened < self._size:
-                    self._opened += 1
-                    break
+            newest = self._loans
+            while any(loan <= newest for loan in self._lent):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._free.wait(left)
+        return True
+
+    def _take(self) -> tuple[int, apsw.Connection]:
+        with self._free:
+            while not self._idle and self._opened >= self._size:
                 self._free.wait()
-            else:
-                return self._idle.pop()
+            self._loans = loan = self._loans + 1
+            self._lent.add(loan)
+            if self._idle:
+                return loan, self._idle.pop()
+            self._opened += 1
         try:
-            return self._connect()
+            return loan, self._connect()
         except BaseException:
-            self._gone()
+            self._gone(loan)
             raise
 
-    def _gone(self) -> None:
+    def _gone(self, loan: int) -> None:
         """A connection less is open: another may be opened in its place."""
         with self._free:
             self._opened -= 1
-            self._free.notify()
+            self._lent.discard(loan)
+            self._free.notify_all()
 
-    def _give_back(self, conn: apsw.Connection) -> None:
+    def _give_back(self, loan: int, conn: apsw.Connection) -> None:
         try:
             if conn.in_transaction:
                 conn.execute("ROLLBACK")
         except apsw.Error:
             # A connection that cannot even roll back is not lent again.
             conn.close(True)
-            self._gone()
+            self._gone(loan)
             return
         with self._free:
             self._idle.append(conn)
-            self._free.notify()
+            self._lent.discard(loan)
+            self._free.notify_all()
 
     def close(self) -> None:
         """Close the idle connections; nobody holds one any more when the engine calls this."""

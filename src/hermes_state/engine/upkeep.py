@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +29,11 @@ OPEN_INDEX_S = 0.25
 """How long an open goes on indexing what an upgrade left, before the worker takes over."""
 CLOSE_UPGRADE_S = 5.0
 """How long the last close goes on with an unfinished upgrade; the next open goes on from there."""
+WAL_FRAMES = 3000
+"""Frames (pages) of the WAL from which a checkpoint makes it start anew; 12 MB at SQLite's page size."""
+WAL_SLACK = 1024 * 1024
+DRAIN_S = 0.020
+"""How long such a checkpoint waits for this process's reads that still use the WAL."""
 
 
 class Upkeep:
@@ -159,20 +165,46 @@ class Upkeep:
             self.upgrading = False
 
     def checkpoint(self) -> None:
-        """One PASSIVE checkpoint on the worker's own connection."""
+        """One PASSIVE checkpoint on a connection of its own; a WAL that has grown is made to start anew.
+
+        The WAL starts anew when a writer comes to one that is copied back whole and that no reader
+        uses. While writes and reads stream that moment never comes by itself. So once it is long, the
+        line is held for a moment: the rest is copied, and the reads that use the WAL come to their
+        end (those that begin now read the main file). Nothing waits for other processes, and no
+        checkpoint of a stronger kind, which would, is ever made.
+        """
         with self._checkpointing:
             if self._checkpointer is None:
                 self._checkpointer = opening.connect_writer(
                     self._engine.path, durability=self._engine.options.durability, triggers=False
                 )
-            self._copy_back(self._checkpointer)
+            conn = self._checkpointer
+            if self._copy_back(conn) > WAL_FRAMES:
+                self._engine._writer.hold(lambda _: self._empty(conn), self._engine._patience(), "checkpoint")
 
-    def _copy_back(self, conn: apsw.Connection) -> None:
-        """Copy what can be copied from the WAL to the main file; never waits for anybody."""
-        if self._engine.journal_mode != "wal" or self._engine.read_only is not None:
-            return
+    def wal_grown(self) -> bool:
+        """Whether the WAL is longer than what it keeps when it starts anew."""
         try:
-            conn.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            wal = os.stat(f"{self._engine.path}-wal")  # noqa: PTH116 - the worker comes by here often
+        except OSError:
+            return False
+        return wal.st_size > opening.WAL_KEEP_BYTES + WAL_SLACK
+
+    def _empty(self, conn: apsw.Connection) -> None:
+        """Copy the rest of the WAL while no writer of this process can add to it."""
+        # A read that began earlier lets only what is older than it be copied; one that begins now
+        # lets all be copied, but then uses the WAL itself until it ends.
+        self._engine._readers.drain(DRAIN_S)
+        self._copy_back(conn)
+        self._engine._readers.drain(DRAIN_S)
+
+    def _copy_back(self, conn: apsw.Connection) -> int:
+        """Copy what can be copied from the WAL to the main file, waiting for nobody; the WAL's frames."""
+        if self._engine.journal_mode != "wal" or self._engine.read_only is not None:
+            return 0
+        try:
+            frames, _ = conn.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.BusyError:
             # Another process checkpoints right now, which serves as well.
-            return
+            return 0
+        return frames

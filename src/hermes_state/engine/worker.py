@@ -32,6 +32,8 @@ HELP_ROWS = 4 * BACKLOG_ROWS
 CHECKPOINT_EVERY_WRITES = 50
 CHECKPOINT_AFTER_S = 0.5
 """A write is in the main file after about this long at the latest (programs poll its time)."""
+CHECKPOINT_LEAST_S = 0.1
+"""A WAL that is too long is looked at again no sooner than this: a reader may pin it."""
 IDLE_S = 5.0
 MIN_ROWS, MAX_ROWS = 8, 512
 _RETRY_AFTER_S = 1.0
@@ -65,13 +67,19 @@ class Worker:
         index_step: indexes up to so many rows in one transaction; (rows treated, seconds of
             lock held).
         checkpoint: one PASSIVE checkpoint.
+        wal_grown: whether the WAL is longer than it should be, so that a checkpoint is due.
     """
 
     def __init__(
-        self, index_step: Callable[[int], tuple[int, float]], checkpoint: Callable[[], None]
+        self,
+        index_step: Callable[[int], tuple[int, float]],
+        checkpoint: Callable[[], None],
+        wal_grown: Callable[[], bool],
     ) -> None:
         self._index_step = index_step
         self._checkpoint = checkpoint
+        self._wal_grown = wal_grown
+        self._last_checkpoint = 0.0
         self._mutex = threading.Lock()
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -177,9 +185,11 @@ class Worker:
         return treated > 0
 
     def _checkpoint_if_due(self) -> None:
-        if self._writes >= CHECKPOINT_EVERY_WRITES or (
-            self._first_unchecked is not None
-            and time.monotonic() - self._first_unchecked > CHECKPOINT_AFTER_S
+        now = time.monotonic()
+        if (
+            self._writes >= CHECKPOINT_EVERY_WRITES
+            or (self._first_unchecked is not None and now - self._first_unchecked > CHECKPOINT_AFTER_S)
+            or (now - self._last_checkpoint > CHECKPOINT_LEAST_S and self._wal_grown())
         ):
             self._checkpoint_now()
 
@@ -195,3 +205,4 @@ class Worker:
         self._writes = 0
         self._first_unchecked = None
         self._checkpoint()
+        self._last_checkpoint = time.monotonic()

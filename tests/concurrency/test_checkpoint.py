@@ -1,0 +1,62 @@
+"""Checkpoints: off the commit path, with a WAL that stays bounded and a main file that moves."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WAL_BOUND = 128 * 2**20
+"""Without a fresh start it would be over 250 MB. The bound leaves room for a slow disk, not for growth."""
+
+
+@pytest.mark.slow
+def test_the_wal_stays_bounded_while_writes_and_reads_stream(db: Any, db_path: Path) -> None:
+    """Readers all the time, and far more written than the bound: the WAL starts anew again and again."""
+    db.create_session("s", "cli")
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            db.get_messages("s", limit=3)
+            db.search_messages("stream", limit=3)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    worst = 0
+    for number in range(700):
+        db.append_message("s", "tool", f"stream {number} " + "x" * 150_000)
+        worst = max(worst, os.stat(f"{db_path}-wal").st_size)
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert worst < WAL_BOUND, worst
+    assert db.message_count("s") == 700
+
+
+def test_the_main_file_moves_soon_after_a_write(db: Any, db_path: Path) -> None:
+    """Programs poll its modification time to learn of new messages."""
+    db.create_session("s", "cli")
+    for number in range(3):
+        before = db_path.stat().st_mtime_ns
+        db.append_message("s", "user", f"message {number}")
+        give_up = time.monotonic() + 30
+        while db_path.stat().st_mtime_ns == before and time.monotonic() < give_up:
+            time.sleep(0.02)
+        assert db_path.stat().st_mtime_ns != before
+
+
+def test_a_write_through_conn_moves_the_main_file_too(db: Any, db_path: Path) -> None:
+    db.create_session("s", "cli")
+    db._engine.upkeep.checkpoint()
+    before = db_path.stat().st_mtime_ns
+    db._conn.execute("UPDATE sessions SET model = 'm' WHERE id = 's'")
+    give_up = time.monotonic() + 30
+    while db_path.stat().st_mtime_ns == before and time.monotonic() < give_up:
+        time.sleep(0.02)
+    assert db_path.stat().st_mtime_ns != before
