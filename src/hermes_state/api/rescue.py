@@ -350,7 +350,7 @@ def _hold(place: Path) -> apsw.Connection | None:
 
 
 def _opens(place: Path) -> bool:
-    """Whether SQLite takes the file for a database. One that it does not may lose its WAL if opened to write."""
+    """Whether SQLite takes the file for a database; one that it does not may lose its WAL by a writer."""
     conn = apsw.Connection(str(place), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         conn.execute("SELECT count(*) FROM sqlite_master").fetchone()
