@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import apsw
 
 from hermes_state import errors
-from hermes_state.engine import opening
+from hermes_state.engine import opening, patience
 from hermes_state.engine import transaction as tx
 from hermes_state.schema import migrate
 from hermes_state.search import indexing
@@ -29,6 +29,10 @@ OPEN_INDEX_S = 0.25
 """How long an open goes on indexing what an upgrade left, before the worker takes over."""
 CLOSE_UPGRADE_S = 5.0
 """How long the last close goes on with an unfinished upgrade; the next open goes on from there."""
+WORKER_PATIENCE_S = 0.5
+"""Patience for the write lock of those whose index step can as well be done later."""
+CLOSE_PATIENCE_S = 5.0
+"""Patience for the write lock of the last close."""
 WAL_FRAMES = 3000
 """Frames (pages) of the WAL from which a checkpoint makes it start anew; 12 MB at SQLite's page size."""
 WAL_SLACK = 1024 * 1024
@@ -63,7 +67,7 @@ class Upkeep:
         deadline = time.monotonic() + (CLOSE_UPGRADE_S if self.upgrading else float("inf"))
         try:
             while indexing.pending(self._engine._writer.conn) and time.monotonic() < deadline:
-                if not self.safe_step(CATCH_UP_ROWS)[0]:
+                if not self.safe_step(CATCH_UP_ROWS, CLOSE_PATIENCE_S)[0]:
                     break
             if self._wrote():
                 self._copy_back(self._checkpointer or self._engine._writer.conn)
@@ -95,12 +99,14 @@ class Upkeep:
             if not self.safe_step(CATCH_UP_ROWS)[0]:
                 return False
 
-    def index_step(self, rows: int) -> tuple[int, float]:
+    def index_step(self, rows: int, seconds: float | None = None) -> tuple[int, float]:
         """One index transaction; (rows treated, seconds it held the lock).
 
         It need not be durable: what a power loss takes of it is above the
-        watermark again, so it commits without an fsync of its own.
+        watermark again, so it commits without an fsync of its own. ``seconds`` is
+        the patience for the write lock, where it is not the store's.
         """
+        engine = self._engine
         started = 0.0
 
         def step(conn: apsw.Connection) -> int:
@@ -114,12 +120,13 @@ class Upkeep:
         def whole(conn: apsw.Connection) -> tuple[int, float]:
             try:
                 conn.execute("PRAGMA synchronous=NORMAL")
-                treated = tx.run(conn, step, self._engine._patience(), self._engine.path, "index")
+                treated = tx.run(conn, step, waiting, engine.path, "index")
                 return treated, time.monotonic() - started
             finally:
-                conn.execute(f"PRAGMA synchronous={opening.SYNCHRONOUS[self._engine.options.durability]}")
+                conn.execute(f"PRAGMA synchronous={opening.SYNCHRONOUS[engine.options.durability]}")
 
-        return self._engine._writer.hold(whole, self._engine._patience(), "index")
+        waiting = engine._patience() if seconds is None else patience.Patience(seconds)
+        return engine._writer.hold(whole, waiting, "index")
 
     def index_now(self, rows: int) -> tuple[int, float]:
         """One index transaction of up to so many rows: (rows treated, seconds it held the lock)."""
@@ -127,12 +134,16 @@ class Upkeep:
             self._engine._writable("index")
             return self.index_step(rows)
 
-    def safe_step(self, rows: int) -> tuple[int, float]:
+    def worker_step(self, rows: int) -> tuple[int, float]:
+        """``safe_step`` with the short patience of somebody who can come again."""
+        return self.safe_step(rows, WORKER_PATIENCE_S)
+
+    def safe_step(self, rows: int, seconds: float | None = None) -> tuple[int, float]:
         """``index_step``; (0, 0.0) where the file cannot be written or the index is damaged."""
         if self._engine.read_only is not None or self._engine.damage.known:
             return 0, 0.0
         try:
-            return self.index_step(rows)
+            return self.index_step(rows, seconds)
         except (apsw.Error, errors.StoreCorruptError) as error:
             if not self._engine.damage.met(error):
                 raise
@@ -143,7 +154,7 @@ class Upkeep:
         if not self._engine._worker.overloaded:
             return
         try:
-            self._engine._worker.helped(self.safe_step(CATCH_UP_ROWS)[0])
+            self._engine._worker.helped(self.worker_step(CATCH_UP_ROWS)[0])
         except (apsw.Error, errors.HermesStateError) as error:
             # The messages are committed, and that is what the caller must hear; the rest is the worker's.
             log.info("%s: indexing is left to the worker: %s", self._engine.path, error)

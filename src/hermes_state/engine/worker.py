@@ -37,6 +37,7 @@ CHECKPOINT_LEAST_S = 0.1
 IDLE_S = 5.0
 MIN_ROWS, MAX_ROWS = 8, 512
 _RETRY_AFTER_S = 1.0
+_AFTER_BUSY_S = 0.2
 
 
 class StepSize:
@@ -144,6 +145,10 @@ class Worker:
                 continue
             try:
                 self._work()
+            except errors.StoreBusyError:
+                # Another process has the lock: its turn, then ours.
+                self._pause(_AFTER_BUSY_S)
+                self._wake.set()
             except (apsw.Error, errors.HermesStateError) as error:
                 # Nothing is lost: the rows stay above the watermark, for the next step, search or open.
                 log.warning("background work failed, trying again in %.0f s: %s", _RETRY_AFTER_S, error)
