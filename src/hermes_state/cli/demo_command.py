@@ -18,13 +18,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from hermes_state.cli import demo
 from hermes_state.cli.records import Problem
 from hermes_state.cli.report import Report
-from hermes_state.cli.screen import Screen, clean
+from hermes_state.cli.screen import Screen
+from hermes_state.cli.text import clean
 
 PIPED_WIDTH = 100
 """Columns of the report where no terminal says how many it has."""
 
 
-@click.command("demo")
+@click.command("demo", short_help="Show the store at work on sample conversations.")
 @click.option(
     "--input",
     "source",

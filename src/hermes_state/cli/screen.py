@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import unicodedata
 from typing import Any
 
 from rich.console import Console
@@ -13,10 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hermes_state.cli.report import Report, Search
-
-_MARKED = re.compile(">>>(.*?)<<<", re.DOTALL)
-_LONGEST = 220
-"""Characters of a text that are shown."""
+from hermes_state.cli.text import clean, marked, size_text, time_text
 
 
 class Screen:
@@ -78,9 +73,9 @@ class Screen:
         self._head("Everything in the file goes in")
         self._say(
             f"{loaded['sessions']:,} sessions with {loaded['messages']:,} messages and "
-            f"{loaded['tool_calls']:,} tool calls were stored in {_time(loaded['store_seconds'])}, the "
-            f"messages of a session in one transaction. {_time(loaded['close_seconds'])} more, and all of it "
-            "was searchable and the file closed."
+            f"{loaded['tool_calls']:,} tool calls were stored in {time_text(loaded['store_seconds'])}, the "
+            f"messages of a session in one transaction. {time_text(loaded['close_seconds'])} more, and all "
+            "of it was searchable and the file closed."
         )
         if loaded["titles_changed"]:
             self._say(
@@ -112,7 +107,7 @@ class Screen:
     def _live(self, report: Report) -> None:
         live = report.live
         self._head("Messages come one by one while an agent works")
-        times = ", ".join(_time(seconds) for seconds in live["append_seconds"])
+        times = ", ".join(time_text(seconds) for seconds in live["append_seconds"])
         self._say(
             f"A new conversation got {live['messages']} messages. An append returns once its message would "
             f"survive a power loss; the first four took {times}. The second one, read back:"
@@ -133,7 +128,7 @@ class Screen:
         self._console.print()
         head = Text("   ")
         head.append(clean(search.query), style="bold yellow")
-        head.append(f"   ({_time(search.seconds)})", style="dim")
+        head.append(f"   ({time_text(search.seconds)})", style="dim")
         self._console.print(head)
         self._say(f"Why: {search.why}.", indent=5)
         self._say(clean(f"How: {search.plan}", 600), indent=5, style="dim")
@@ -192,21 +187,21 @@ class Screen:
         table = Table(box=None, padding=(0, 2), show_edge=False, show_header=False)
         table.add_column()
         table.add_column(justify="right")
-        whole_rate = _size(totals["input_bytes_per_second"] or 0)
+        whole_rate = size_text(totals["input_bytes_per_second"] or 0)
         rows = [
             ("sessions, messages", f"{totals['sessions']:,}, {totals['messages']:,}"),
-            ("input", f"{_size(given['bytes'])}, unpacked {_size(given['unpacked_bytes'])}"),
-            ("read and stored in", _time(loaded["seconds"])),
-            ("index completed and file closed in", _time(loaded["close_seconds"])),
-            ("both together", f"{_time(totals['searchable_seconds'])}, {whole_rate} of input a second"),
+            ("input", f"{size_text(given['bytes'])}, unpacked {size_text(given['unpacked_bytes'])}"),
+            ("read and stored in", time_text(loaded["seconds"])),
+            ("index completed and file closed in", time_text(loaded["close_seconds"])),
+            ("both together", f"{time_text(totals['searchable_seconds'])}, {whole_rate} of input a second"),
             ("messages stored a second", f"{totals['messages_per_second'] or 0:,.0f}"),
-            ("compared with the input in", _time(report.verified["seconds"])),
-            ("one append, median", _time(totals["append_seconds_median"])),
+            ("compared with the input in", time_text(report.verified["seconds"])),
+            ("one append, median", time_text(totals["append_seconds_median"])),
             (
                 "one search, median and worst",
-                f"{_time(totals['search_seconds_median'])}, {_time(totals['search_seconds_worst'])}",
+                f"{time_text(totals['search_seconds_median'])}, {time_text(totals['search_seconds_worst'])}",
             ),
-            ("size of the store's file", _size(totals["file_bytes"])),
+            ("size of the store's file", size_text(totals["file_bytes"])),
             ("kernels", _kernels(totals["kernels"])),
         ]
         for name, value in rows:
@@ -223,55 +218,12 @@ class Screen:
             self._say(clean(failure))
 
 
-def clean(text: str, longest: int = _LONGEST) -> str:
-    """One line of at most ``longest`` characters that a terminal shows as it is.
-
-    White space is folded; control and format characters, which could move the cursor or
-    turn the direction of writing, become their escapes; joiners inside emoji stay.
-    """
-    folded = " ".join(text.split())
-    if len(folded) > longest:
-        folded = folded[: longest - 3] + "..."
-    return "".join(
-        character
-        if character == "\u200d" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp")
-        else character.encode("unicode_escape").decode("ascii")
-        for character in folded
-    )
-
-
-def marked(text: str) -> Text:
-    """A snippet with what its marks enclose in bold; the marks stay for those without colours."""
-    shown = Text()
-    line = clean(text, 400)
-    place = 0
-    for found in _MARKED.finditer(line):
-        shown.append(line[place : found.start()])
-        shown.append(found.group(), style="bold magenta")
-        place = found.end()
-    return shown.append(line[place:])
-
-
 def _trigram(mode: str) -> str:
     return "every message" if mode == "all" else "the messages with a script written without spaces"
 
 
 def _value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _time(seconds: float) -> str:
-    if seconds >= 1:
-        return f"{seconds:,.2f} s"
-    return f"{seconds * 1e3:.1f} ms" if seconds >= 0.001 else f"{seconds * 1e6:.0f} us"
-
-
-def _size(number: float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if number < 1000 or unit == "GB":
-            break
-        number /= 1000
-    return f"{number:,.0f} {unit}" if unit == "bytes" else f"{number:,.1f} {unit}"
 
 
 def _kernels(kernels: dict[str, str]) -> str:
