@@ -1,7 +1,7 @@
 """Whatever call below SQLite fails, and whenever: a typed error, nothing acknowledged lost, all whole after.
 
 A scripted run is repeated, each time with another call failing. By default some of the calls are tried,
-spread over the run; ``HERMES_STATE_FAULTS=all`` tries every one.
+spread over the run; ``HERMES_STATE_FAULTS=all`` tries every one, a number that many of each kind.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import vfs_shim
 import hermes_state
 from hermes_state import SessionDB, errors
 
-EVERY = os.environ.get("HERMES_STATE_FAULTS") == "all"
-TRIES = 7
+ASKED = os.environ.get("HERMES_STATE_FAULTS", "7")
+EVERY = ASKED == "all"
+TRIES = 7 if EVERY else int(ASKED)
 """Numbers that are tried of a kind of call when not all are."""
 
 
