@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hermes_state._fastpath import encode, query_text, scripts
-from hermes_state.api.base import Handle
+from hermes_state.api.limited import LimitedReads
 from hermes_state.search import indexing
 from hermes_state.search import run as search_run
+from hermes_state.search.filters import Moment
 from hermes_state.store import lineage, message_writes, messages
 from hermes_state.store.idempotency import KeyedRows
 
@@ -18,7 +19,7 @@ CHUNK_ROWS = 1000
 """Rows that are encoded at a time while a batch is stored."""
 
 
-class MessageCalls(Handle):
+class MessageCalls(LimitedReads):
     """Calls on rows of ``messages``."""
 
     # -- the content format, called through ``self`` by other programs --
@@ -226,6 +227,11 @@ class MessageCalls(Handle):
         *,
         exclude_session_id: str | None = None,
         per_session: int | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        match: str = "words",
+        cursor: str | None = None,
+        time_limit: float | None = None,
     ) -> list[Record]:
         """Messages that match the query, in any script; any text is a valid query.
 
@@ -236,21 +242,70 @@ class MessageCalls(Handle):
             sort: None for relevance (bm25), ``"newest"`` or ``"oldest"``.
             exclude_session_id: leave this session out.
             per_session: hits of one session at most.
+            since, until: only messages from that moment on, and before that one; Unix seconds or a
+                datetime (one without a zone is local time).
+            match: ``"words"``, or ``"substring"``: each word and phrase matches wherever its letters
+                stand, inside words too (docs/search.md).
+            cursor: go on behind the page that ``search_page`` gave it with.
+            time_limit: seconds after which the search gives up.
 
         Returns:
             Dicts of ``id, session_id, role, timestamp, tool_name, snippet, context, source,
             model, session_started``.
-        """
-        return self._read(
-            lambda conn: search_run.search(
-                conn, query, source_filter=source_filter, exclude_sources=exclude_sources,
-                role_filter=role_filter, limit=limit, offset=offset, sort=sort,
-                exclude_session_id=exclude_session_id, per_session=per_session,
-                index_usable=not self._engine.damage.known, on_damage=self._engine.damage.met,
-            ),
-            "search_messages", indexed=True,
-        )  # fmt: skip
 
-    def explain_search(self, query: str) -> str:
+        Raises:
+            StoreInterruptedError: the time limit has passed; nothing is held.
+            TypeError, ValueError: an argument other than the query's text is wrong.
+        """
+        return self._page(
+            "search_messages", time_limit, query=query, source_filter=source_filter,
+            exclude_sources=exclude_sources, role_filter=role_filter, limit=limit, offset=offset, sort=sort,
+            exclude_session_id=exclude_session_id, per_session=per_session, since=since, until=until,
+            match=match, cursor=cursor,
+        ).hits  # fmt: skip
+
+    def search_page(
+        self,
+        query: str,
+        source_filter: Iterable[str] | None = None,
+        exclude_sources: Iterable[str] | None = None,
+        role_filter: Iterable[str] | None = None,
+        limit: int = 20,
+        sort: str | None = None,
+        *,
+        exclude_session_id: str | None = None,
+        per_session: int | None = None,
+        since: Moment | None = None,
+        until: Moment | None = None,
+        match: str = "words",
+        cursor: str | None = None,
+        time_limit: float | None = None,
+    ) -> Record:
+        """A page of ``search_messages`` and the cursor of the next: ``{"hits", "cursor"}``.
+
+        ``cursor`` is None behind the last page. Given with the same query, filters and order it leads
+        to what comes behind the last hit shown, whatever was stored meanwhile; the other arguments
+        and the errors are those of ``search_messages``.
+        """
+        page = self._page(
+            "search_page", time_limit, query=query, source_filter=source_filter,
+            exclude_sources=exclude_sources, role_filter=role_filter, limit=limit, sort=sort,
+            exclude_session_id=exclude_session_id, per_session=per_session, since=since, until=until,
+            match=match, cursor=cursor,
+        )  # fmt: skip
+        return {"hits": page.hits, "cursor": page.cursor}
+
+    def _page(self, operation: str, time_limit: float | None, **given: Any) -> search_run.Page:
+        damage = self._engine.damage
+        return self._read_within(
+            lambda conn: search_run.search_page(
+                conn, **given, index_usable=not damage.known, on_damage=damage.met
+            ),
+            operation,
+            time_limit,
+            indexed=True,
+        )
+
+    def explain_search(self, query: str, match: str = "words") -> str:
         """How the query is understood and which index answers each term, in words."""
-        return self._read(lambda conn: search_run.explain(conn, query), "explain_search", indexed=True)
+        return self._read(lambda conn: search_run.explain(conn, query, match), "explain_search", indexed=True)

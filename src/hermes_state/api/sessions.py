@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from hermes_state.api.base import Handle
+from hermes_state.api.limited import LimitedReads
 from hermes_state.store import lineage, listing, sessions, titles, usage
 
 Record = dict[str, Any]
 
 
-class SessionCalls(Handle):
+class SessionCalls(LimitedReads):
     """Calls on rows of ``sessions``. Every write is one transaction of its own."""
 
     MAX_TITLE_LENGTH = titles.MAX_LENGTH
@@ -176,24 +176,41 @@ class SessionCalls(Handle):
         include_children: bool = False,
         project_compression_tips: bool = True,
         order_by_last_active: bool = False,
+        *,
+        time_limit: float | None = None,
     ) -> list[Record]:
         """Sessions as dicts with ``preview`` and ``last_active``, newest start (or activity) first.
 
         A compression chain is one entry, under its tip's id, title, counts and preview, with
         ``_lineage_root_id``. Other children are left out but for branches, unless asked for.
+
+        Raises:
+            StoreInterruptedError: ``time_limit`` seconds have passed; nothing is held.
         """
-        return self._read(
+        return self._read_within(
             lambda conn: listing.rich(
                 conn, source, exclude_sources, limit, offset, include_children, project_compression_tips,
                 order_by_last_active,
             ),
             "list_sessions_rich",
+            time_limit,
         )  # fmt: skip
 
-    def search_sessions(self, source: str | None = None, limit: int = 20, offset: int = 0) -> list[Record]:
-        """Session dicts with ``last_active``, latest activity first."""
-        return self._read(
-            lambda conn: listing.search_sessions(conn, source, limit, offset), "search_sessions"
+    def search_sessions(
+        self,
+        source: str | None = None,
+        limit: int = 20,
+        offset: int = 0,
+        *,
+        time_limit: float | None = None,
+    ) -> list[Record]:
+        """Session dicts with ``last_active``, latest activity first.
+
+        Raises:
+            StoreInterruptedError: ``time_limit`` seconds have passed; nothing is held.
+        """
+        return self._read_within(
+            lambda conn: listing.search_sessions(conn, source, limit, offset), "search_sessions", time_limit
         )
 
     def recent_sessions(self, limit: int = 20) -> list[Record]:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
+
+from .cursor import Place
 
 _MOST = 2**62
+
+Moment = float | datetime
+"""A moment: Unix seconds, or a datetime (one without a zone is local time, as in Python)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What a hit's session and role must be, and which part of the hits is wanted.
+    """What a hit's session, role and time must be, and which part of the hits is wanted.
 
     ``sources`` None: any. ``limit`` -1: all. ``order``: "rank", "newest" or "oldest".
     ``per_session``: at most so many hits a session, the first ones in the order asked for.
+    ``since``, ``until``: Unix seconds, the first included, the second not.
+    ``after``: only hits that come behind this place in the order.
     """
 
     sources: tuple[str, ...] | None
@@ -25,6 +34,9 @@ class Filters:
     limit: int
     offset: int
     order: str
+    since: float | None = None
+    until: float | None = None
+    after: Place | None = None
 
     @property
     def bare(self) -> bool:
@@ -36,7 +48,21 @@ class Filters:
             or self.roles is not None
             or self.not_session is not None
             or self.per_session is not None
+            or self.timed
         )
+
+    @property
+    def timed(self) -> bool:
+        """True when the time of a message decides."""
+        return self.since is not None or self.until is not None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What must be equal for two pages to be pages of one list."""
+        return (
+            self.sources, self.not_sources, self.roles, self.not_session, self.per_session, self.order,
+            self.since, self.until,
+        )  # fmt: skip
 
     def conditions(self) -> tuple[str, tuple[object, ...]]:
         """``AND ...`` over ``m`` (messages), constant in form, and what to bind.
@@ -57,6 +83,18 @@ class Filters:
         if self.roles is not None:
             sql += " AND m.role IN (SELECT value FROM json_each(?))"
             bound.append(json.dumps(self.roles))
+        times, moments = self.times("m.timestamp")
+        return sql + times, (*bound, *moments)
+
+    def times(self, name: str) -> tuple[str, tuple[object, ...]]:
+        """``AND ...`` over the time column ``name``, and what to bind; empty where any time will do."""
+        sql, bound = "", []
+        if self.since is not None:
+            sql += f" AND {name} >= ?"
+            bound.append(self.since)
+        if self.until is not None:
+            sql += f" AND {name} < ?"
+            bound.append(self.until)
         return sql, tuple(bound)
 
 
@@ -69,12 +107,15 @@ def make(
     sort: object,
     exclude_session_id: str | None,
     per_session: int | None,
+    since: Moment | None = None,
+    until: Moment | None = None,
 ) -> Filters:
     """``Filters`` by the contract's rules.
 
     An empty ``source_filter`` matches nothing; empty ``exclude_sources`` and ``role_filter`` filter nothing.
     Entries that are not text equal no source or role. ``limit`` below 0 or None is no limit, a
-    negative ``offset`` is 0, an unknown ``sort`` is by rank.
+    negative ``offset`` is 0, an unknown ``sort`` is by rank. TypeError or ValueError when ``since`` or
+    ``until`` is no moment.
     """
     roles = None if role_filter is None else list(_listed(role_filter))
     return Filters(
@@ -86,7 +127,26 @@ def make(
         limit=-1 if limit is None or limit < 0 else min(int(limit), _MOST),
         offset=0 if offset is None else min(max(0, int(offset)), _MOST),
         order=sort if isinstance(sort, str) and sort in ("newest", "oldest") else "rank",
+        since=_seconds(since, "since"),
+        until=_seconds(until, "until"),
     )
+
+
+def _seconds(moment: Moment | None, name: str) -> float | None:
+    """The moment as Unix seconds."""
+    if moment is None:
+        return None
+    if isinstance(moment, datetime):
+        return moment.timestamp()
+    if isinstance(moment, bool) or not isinstance(moment, int | float):
+        raise TypeError(f"{name} must be Unix seconds or a datetime, not {type(moment).__name__}")
+    try:
+        seconds = float(moment)
+    except OverflowError:
+        seconds = math.nan
+    if math.isnan(seconds):
+        raise ValueError(f"{name} must be a moment in Unix seconds, not {moment!r}")
+    return seconds
 
 
 def _listed(values: Iterable[object]) -> Iterable[object]:

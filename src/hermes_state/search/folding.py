@@ -1,14 +1,17 @@
 """The reference way to match, in Python: fold a text, find a term in it.
 
-For the scan that serves where an index is missing or damaged. It folds as unicode61 does
-(lower case, combining marks off, for words) and as the trigram index does (lower case alone, for
-substrings), by Python's Unicode tables instead of SQLite's.
+For the scan that serves where an index is missing, damaged or cannot tell. It folds as unicode61 does
+(lower case, combining marks off, for words), by Python's Unicode tables instead of SQLite's, and as the
+trigram index does (lower case alone, for substrings), by that tokenizer itself where SQLite has it.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
+
+import apsw
 
 from hermes_state._fastpath import scripts
 
@@ -24,6 +27,31 @@ def lower(text: str) -> str:
     return "".join(low if len(low := char.lower()) == 1 else char for char in text)
 
 
+class _TrigramFold(dict[int, str]):
+    """Code point -> the character as the trigram tokenizer folds it, worked out once each."""
+
+    def __init__(self, tokenizer: apsw.FTS5Tokenizer) -> None:
+        super().__init__()
+        self._tokenizer = tokenizer
+
+    def __missing__(self, code: int) -> str:
+        made = self._tokenizer(
+            (chr(code) * 3).encode("utf-8"), apsw.FTS5_TOKENIZE_QUERY, None,
+            include_offsets=False, include_colocated=False,
+        )  # fmt: skip
+        self[code] = str(next(iter(made)))[0]
+        return self[code]
+
+
+def trigram_fold(conn: apsw.Connection) -> Callable[[str], str]:
+    """How the trigram index folds a text, character by character; ``lower`` where SQLite has none."""
+    try:
+        table = _TrigramFold(conn.fts5_tokenizer("trigram", []))
+    except (apsw.NoFTS5Error, apsw.SQLError):
+        return lower
+    return lambda text: text.lower() if text.isascii() else text.translate(table)
+
+
 def words(text: str) -> list[str]:
     """The tokens of ``text`` as the word index has them, runs of unspaced letters as U+E000."""
     split = lower(scripts.split_mixed(text))
@@ -35,8 +63,9 @@ def words(text: str) -> list[str]:
 class Folded:
     """One text, folded both ways, each when first asked for."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, fold: Callable[[str], str] = lower) -> None:
         self._text = text
+        self._fold = fold
         self._low: str | None = None
         self._joined: str | None = None
 
@@ -44,8 +73,8 @@ class Folded:
         """Whether ``term`` is in the text."""
         if term.kind == "substring":
             if self._low is None:
-                self._low = lower(self._text)
-            return lower(term.text) in self._low
+                self._low = self._fold(self._text)
+            return self._fold(term.text) in self._low
         if self._joined is None:
             self._joined = f" {' '.join(words(self._text))} "
         wanted = " " + " ".join(words(term.text))

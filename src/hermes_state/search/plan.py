@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 import apsw
 
-from hermes_state._fastpath import query_text
+from hermes_state._fastpath import query_text, scripts
 
 TRIGRAM_LENGTH = 3
 """Characters of a trigram: shorter substrings are looked up in the vocabulary of the index."""
+
+MATCHES = ("words", "substring")
+"""How a term of a script with spaces matches: whole words, or wherever it stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,11 @@ class Term:
         if self.kind != "substring":
             return "words"
         return "short" if len(self.text) < TRIGRAM_LENGTH else "trigram"
+
+    @property
+    def everywhere(self) -> bool:
+        """True for a substring that rows without a letter of an unspaced script may hold, too."""
+        return self.kind == "substring" and not scripts.has_unspaced(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +72,17 @@ class Plan:
         return tuple(dict.fromkeys(terms))
 
 
-def build(conn: apsw.Connection | None, query: str | None) -> Plan:
+def build(conn: apsw.Connection | None, query: str | None, match: str = "words") -> Plan:
     """The plan of ``query``; no groups where it has no positive term.
 
+    ``match`` "substring": every word and phrase is a literal text that matches wherever it stands.
     With a connection, terms of spaced scripts that its unicode61 tokenizer finds no token in
     are dropped: an FTS5 phrase without tokens matches nothing and says so to nobody.
     """
+    if match not in MATCHES:
+        raise ValueError(f"match must be one of {', '.join(map(repr, MATCHES))}, not {match!r}")
     groups = []
-    for alternatives in query_text.groups(query):
+    for alternatives in query_text.groups(query) if match == "words" else _literals(query):
         group = [
             Operand(negated, kept)
             for negated, terms in alternatives
@@ -80,6 +91,25 @@ def build(conn: apsw.Connection | None, query: str | None) -> Plan:
         if any(not operand.negated for operand in group):
             groups.append(tuple(group))
     return Plan(tuple(groups))
+
+
+def _literals(query: str | None) -> list[list[tuple[bool, tuple[tuple[str, str], ...]]]]:
+    """``query_text.groups`` with each word and phrase as it stands, as one substring.
+
+    The operators are those of every query: a name stands in for each text while they are read.
+    """
+    names: dict[str, str] = {}
+    written = []
+    for kind, text, _ in query_text.tokenize(query):
+        if kind == "operator":
+            written.append(text)
+        elif literal := text.strip():
+            written.append(names.setdefault(literal, f"t{len(names)}"))
+    literals = {name: literal for literal, name in names.items()}
+    return [
+        [(negated, tuple(("substring", literals[name]) for _, name in terms)) for negated, terms in group]
+        for group in query_text.groups(" ".join(written))
+    ]
 
 
 def _searchable(conn: apsw.Connection | None, kind: str, text: str) -> bool:
@@ -100,8 +130,8 @@ def fold(conn: apsw.Connection, text: str) -> str:
     return str(next(iter(tokens)))[: len(text)]
 
 
-def describe(plan: Plan, hs_words: bool) -> str:
-    """The plan in words, one line a group."""
+def describe(plan: Plan, hs_words: bool, *, scanned: bool = False) -> str:
+    """The plan in words, one line a group; ``scanned``: no index answers any of it."""
     if not plan.groups:
         return "no positive term: matches nothing"
     words = "messages_fts, with hs_fts_words for rows that mix scripts" if hs_words else "messages_fts"
@@ -110,6 +140,8 @@ def describe(plan: Plan, hs_words: bool) -> str:
         "trigram": "MATCH in messages_fts_trigram",
         "short": "range over the vocabulary of messages_fts_trigram",
     }
+    if scanned:
+        names = dict.fromkeys(names, "scan")
     lines = []
     for group in plan.groups:
         parts = [

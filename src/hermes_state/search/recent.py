@@ -30,10 +30,8 @@ WINDOW: Final = 1_000
 SPREAD: Final = 20_000
 """Most ids between the lowest and the highest of them: more would cost what a whole search costs."""
 
-_WINDOW_SQL = {
-    "newest": f"SELECT id FROM messages INDEXED BY {TIME_INDEX} ORDER BY timestamp DESC, id DESC LIMIT ?",  # noqa: S608
-    "oldest": f"SELECT id FROM messages INDEXED BY {TIME_INDEX} ORDER BY timestamp, id LIMIT ?",  # noqa: S608
-}
+_WINDOW_SQL = f"SELECT id FROM messages INDEXED BY {TIME_INDEX} WHERE 1"  # noqa: S608
+_ORDERS = {"newest": " ORDER BY timestamp DESC, id DESC LIMIT ?", "oldest": " ORDER BY timestamp, id LIMIT ?"}
 
 
 def page(conn: apsw.Connection, plan: Plan, words: bool, chosen: Filters) -> list[int] | None:
@@ -43,8 +41,12 @@ def page(conn: apsw.Connection, plan: Plan, words: bool, chosen: Filters) -> lis
         return None
     if not has_index(conn, TIME_INDEX):
         return None
-    window = column(conn, _WINDOW_SQL[chosen.order], (WINDOW,))
-    if not window or max(window) - min(window) > SPREAD:
+    times, moments = chosen.times("timestamp")
+    behind, place = behind_sql(chosen, "timestamp", "id")
+    window = column(conn, _WINDOW_SQL + times + behind + _ORDERS[chosen.order], (*moments, *place, WINDOW))
+    if not window:
+        return []
+    if max(window) - min(window) > SPREAD:
         return None
     found = Compiler(conn, words, False, (min(window), max(window))).plan(plan)
     conditions, bound = chosen.conditions()
@@ -54,3 +56,11 @@ def page(conn: apsw.Connection, plan: Plan, words: bool, chosen: Filters) -> lis
     )
     ids = column(conn, sql, (json.dumps(window), *found.params, *bound, needed))
     return ids[chosen.offset :] if len(ids) == needed or len(window) < WINDOW else None
+
+
+def behind_sql(chosen: Filters, time: str, row_id: str) -> tuple[str, tuple[object, ...]]:
+    """``AND ...`` for hits behind ``chosen.after`` in time order, and what to bind; empty without a place."""
+    if chosen.after is None:
+        return "", ()
+    sign = "<" if chosen.order == "newest" else ">"
+    return f" AND ({time}, {row_id}) {sign} (?, ?)", (chosen.after.key, chosen.after.id)

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import apsw
 
-from hermes_state.store.rows import column, rows
+from hermes_state.store.rows import rows
 
+from . import cursor as cursors
 from . import filters as filtering
 from . import recent, tables
 from .compile import Compiler, Rows, has_words
-from .filters import Filters
+from .cursor import Place
+from .filters import Filters, Moment
 from .plan import Plan, build, describe
 from .results import page
-from .scan import scan
+from .scan import ORDER as SCAN_ORDER
+from .scan import SCAN_ROWS, scan
 
 WIDE: Final = 2_000
 """Matches from which sorting by time walks the (session_id, timestamp) index instead of the rows.
 
 A row's timestamp lies behind its content, for long content at the end of a chain of overflow pages.
 """
+
+NARROW: Final = 5_000
+"""Messages of a span of time up to which they are listed first, so that no match outside is looked at."""
 
 _ORDERS = {
     "rank": "f.rank, f.id",
@@ -31,7 +38,20 @@ _ORDERS = {
 _TIME_INDEX = "idx_messages_session"
 
 
-def search(
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The hits of one page, and the place of its last one where the page is full."""
+
+    hits: list[dict[str, Any]]
+    cursor: str | None
+
+
+def search(conn: apsw.Connection, query: str | None, **given: Any) -> list[dict[str, Any]]:
+    """The hits of ``search_page``, which see for the arguments."""
+    return search_page(conn, query, **given).hits
+
+
+def search_page(
     conn: apsw.Connection,
     query: str | None,
     *,
@@ -43,45 +63,98 @@ def search(
     sort: object = None,
     exclude_session_id: str | None = None,
     per_session: int | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    match: str = "words",
+    cursor: str | None = None,
     index_usable: bool = True,
     on_damage: Callable[[apsw.Error], object] | None = None,
-) -> list[dict[str, Any]]:
+) -> Page:
     """The hits of ``query``, best first, as dicts with the keys of the contract's section 4.4.
 
     ``source_filter``, ``exclude_sources``, ``role_filter``: session sources and message roles (see
     ``filters.make`` for empty lists). ``sort``: "newest" or "oldest" by timestamp, then id; else bm25, then
     id. ``exclude_session_id`` leaves one session out, ``per_session`` keeps the first so many hits of each.
-    No text is an error; a query without a positive term gives an empty list. TypeError when ``query``
-    is neither str nor None.
+    ``since`` and ``until``: from that moment on, and before that one. ``match``: see ``plan.build``.
+    ``cursor``: only what comes behind that page. No text is an error; a query without a positive term gives
+    no hits. TypeError when ``query`` is neither str nor None, ValueError for a cursor of another search.
 
     The caller has brought the index up to date and holds one read transaction around the call.
-    Where an index that the query needs is missing or damaged, the newest ``scan.SCAN_ROWS`` messages are
-    scanned; so they are with ``index_usable`` False. ``on_damage`` is told what using the index raised.
+    Where an index that the query needs is missing or damaged, or cannot tell, the newest
+    ``scan.SCAN_ROWS`` messages are scanned; so they are with ``index_usable`` False. ``on_damage`` is told
+    what using the index raised.
     """
     chosen = filtering.make(
-        source_filter, exclude_sources, role_filter, limit, offset, sort, exclude_session_id, per_session
-    )
-    plan = build(conn, query)
+        source_filter, exclude_sources, role_filter, limit, offset, sort, exclude_session_id, per_session,
+        since, until,
+    )  # fmt: skip
+    plan = build(conn, query, match)
+    same = (query, match, *chosen.key)
+    if cursor is not None:
+        chosen = replace(chosen, after=cursors.read(cursor, same))
     if not plan.groups or chosen.limit == 0 or chosen.sources == ():
-        return []
-    if index_usable:
+        return Page([], None)
+    hits, rank, order = _hits(conn, plan, chosen, index_usable, on_damage)
+    if not 0 < chosen.limit <= len(hits):
+        return Page(hits, None)
+    last = hits[-1]
+    key = last["timestamp"] if order in ("newest", "oldest") else rank
+    seen = chosen.offset + len(hits) + (chosen.after.seen if chosen.after else 0)
+    usable = key if isinstance(key, int | float | str) else None
+    return Page(hits, cursors.write(Place(order, usable, last["id"], seen), same))
+
+
+def _hits(
+    conn: apsw.Connection,
+    plan: Plan,
+    chosen: Filters,
+    index_usable: bool,
+    on_damage: Callable[[apsw.Error], object] | None,
+) -> tuple[list[dict[str, Any]], float | None, str]:
+    """A page of hits, the rank of its last one, and the order in which they are."""
+    if index_usable and not _untold(conn, plan):
         try:
-            return _indexed(conn, plan, chosen)
+            return *_indexed(conn, plan, _placed(chosen)), chosen.order
         except (apsw.CorruptError, apsw.SQLError) as error:
             if _index_damage(error):
                 if on_damage is not None:
                     on_damage(error)
             elif not _index_missing(error):
                 raise
-    return page(conn, scan(conn, plan, chosen), plan)
+    order = SCAN_ORDER if chosen.order == "rank" else chosen.order
+    return page(conn, scan(conn, plan, chosen), plan), None, order
 
 
-def explain(conn: apsw.Connection, query: str | None) -> str:
+def _placed(chosen: Filters) -> Filters:
+    """``chosen`` with its place by number where the page before was made in another order."""
+    after = chosen.after
+    if after is None or (after.order == chosen.order and after.key is not None):
+        return chosen
+    return replace(chosen, after=None, offset=chosen.offset + after.seen)
+
+
+def explain(conn: apsw.Connection, query: str | None, match: str = "words") -> str:
     """In words: the terms of ``query``, the index that answers each, and how they are joined."""
-    plan = build(conn, query)
+    plan = build(conn, query, match)
+    scanned = f"scan of the newest messages ({SCAN_ROWS:,} at most), since"
     if plan.groups and not _answerable(plan, tables.present(conn)):
-        return f"scan of the newest messages, since an index is missing:\n{describe(plan, False)}"
+        return f"{scanned} an index is missing:\n{describe(plan, False, scanned=True)}"
+    if untold := _untold(conn, plan):
+        return f"{scanned} {untold}:\n{describe(plan, False, scanned=True)}"
     return describe(plan, has_words(conn))
+
+
+def _untold(conn: apsw.Connection, plan: Plan) -> str:
+    """Why no index of the file can answer the plan; empty where they can."""
+    everywhere = [term for group in plan.groups for o in group for term in o.terms if term.everywhere]
+    if not everywhere:
+        return ""
+    for term in everywhere:
+        if term.route == "short":
+            return f"{term.text!r} is shorter than a trigram"
+    if tables.trigram_mode(conn) == "unspaced":
+        return "the trigram index holds only messages in scripts written without spaces"
+    return ""
 
 
 def _answerable(plan: Plan, have: frozenset[str]) -> bool:
@@ -100,48 +173,118 @@ def _index_missing(error: apsw.Error) -> bool:
     return str(error).startswith("no such ")
 
 
-def _indexed(conn: apsw.Connection, plan: Plan, chosen: Filters) -> list[dict[str, Any]]:
+def _indexed(conn: apsw.Connection, plan: Plan, chosen: Filters) -> tuple[list[dict[str, Any]], float | None]:
+    """A page of hits by the indexes, and the rank of its last one where they are by rank."""
     if "short" in plan.routes:
         tables.prepare_connection(conn)
     words = has_words(conn)
     found = Compiler(conn, words, ranked=chosen.order == "rank").plan(plan)
     if chosen.bare:
-        sql = f"SELECT id FROM ({found.sql}) ORDER BY rank, id LIMIT ? OFFSET ?"  # noqa: S608 - constant parts
-        ids = column(conn, sql, (*found.params, chosen.limit, chosen.offset))
-        hits = page(conn, ids, plan)
-        if len(hits) == len(ids):
-            return hits
+        ranked = _ranked(conn, found, chosen)
+        hits = page(conn, [row_id for row_id, _ in ranked], plan)
+        if len(hits) == len(ranked):
+            return hits, ranked[-1][1] if ranked else None
         # An index row without its message or session stood on the page: look for whole hits only.
+    if chosen.timed:
+        found = _within(conn, found, chosen)
     if chosen.order == "rank":
-        return page(conn, _filtered(conn, found, chosen), plan)
+        ranked = _filtered(conn, found, chosen)
+        return page(conn, [row_id for row_id, _ in ranked], plan), ranked[-1][1] if ranked else None
+    return page(conn, _by_time(conn, plan, found, words, chosen), plan), None
+
+
+def _by_time(conn: apsw.Connection, plan: Plan, found: Rows, words: bool, chosen: Filters) -> list[int]:
+    """The ids of a page in time order."""
     few = _few(conn, found)
     if few is not None:
-        return page(conn, _filtered(conn, few, chosen), plan)
-    early = recent.page(conn, plan, words, chosen)
-    return page(conn, _filtered(conn, found, chosen, wide=True) if early is None else early, plan)
+        ranked = _filtered(conn, few, chosen)
+    else:
+        early = recent.page(conn, plan, words, chosen)
+        if early is not None:
+            return early
+        ranked = _filtered(conn, found, chosen, wide=True)
+    return [row_id for row_id, _ in ranked]
 
 
-def _filtered(conn: apsw.Connection, found: Rows, chosen: Filters, *, wide: bool = False) -> list[int]:
-    """The ids of a page, with the filters and the order that need the message rows.
+Ranked = list[tuple[int, float]]
+"""Ids with their ranks."""
+
+_FOUND = "WITH f(id, rank) AS MATERIALIZED (SELECT id, rank FROM ({found})) "
+
+
+def _behind(chosen: Filters, time: str, rank: str, row_id: str) -> tuple[str, tuple[object, ...]]:
+    """``AND ...`` for hits behind the place given, and what to bind; empty without a place.
+
+    By rank it wants ``_FOUND``: the hit of the place may have another rank by now than the one it had.
+    """
+    if chosen.after is None or chosen.order != "rank":
+        return recent.behind_sql(chosen, time, row_id)
+    last = "COALESCE((SELECT g.rank FROM f g WHERE g.id = ?), ?)"
+    return f" AND ({rank}, {row_id}) > ({last}, ?)", (chosen.after.id, chosen.after.key, chosen.after.id)
+
+
+def _source(chosen: Filters, found: Rows) -> tuple[str, str]:
+    """How a statement over ``found`` begins, and the name or query that stands for it."""
+    if chosen.after is None or chosen.order != "rank":
+        return "", f"({found.sql})"
+    return _FOUND.format(found=found.sql), "f"
+
+
+def _ranked(conn: apsw.Connection, found: Rows, chosen: Filters) -> Ranked:
+    """A page by rank where no row of a message decides."""
+    start, source = _source(chosen, found)
+    behind, place = _behind(chosen, "", "rank", "id")
+    sql = f"{start}SELECT id, rank FROM {source} WHERE 1{behind} ORDER BY rank, id LIMIT ? OFFSET ?"  # noqa: S608
+    return rows(conn, sql, (*found.params, *place, chosen.limit, chosen.offset))[1]
+
+
+def _within(conn: apsw.Connection, found: Rows, chosen: Filters) -> Rows:
+    """``found`` in the messages of the span of time, where they are few; as it is where they are many."""
+    if not tables.has_index(conn, recent.TIME_INDEX):
+        return found
+    times, moments = chosen.times("timestamp")
+    sql = (
+        "SELECT json_group_array(id), count(*) FROM ("  # noqa: S608 - constant parts
+        f"SELECT id FROM messages INDEXED BY {recent.TIME_INDEX} WHERE 1{times} LIMIT {NARROW + 1})"
+    )
+    ids, count = rows(conn, sql, moments)[1][0]
+    if count > NARROW:
+        return found
+    # The plus sign keeps SQLite from asking FTS5 row by row, each time from the start.
+    narrow = f"SELECT id, rank FROM ({found.sql}) WHERE +id IN (SELECT value FROM json_each(?))"  # noqa: S608
+    return Rows(narrow, (*found.params, ids))
+
+
+def _filtered(conn: apsw.Connection, found: Rows, chosen: Filters, *, wide: bool = False) -> Ranked:
+    """A page with the filters and the order that need the message rows.
 
     ``wide``: so many rows match that walking the index by time costs less than reading them.
     """
     conditions, bound = chosen.conditions()
     order = _ORDERS[chosen.order]
+    start, source = _source(chosen, found)
     if wide and tables.has_index(conn, _TIME_INDEX):
-        source = f"messages m INDEXED BY {_TIME_INDEX} WHERE m.id IN (SELECT id FROM ({found.sql}))"  # noqa: S608
+        rank = "0.0"
+        source = f"messages m INDEXED BY {_TIME_INDEX} WHERE m.id IN (SELECT id FROM {source})"  # noqa: S608
     else:
-        source = f"({found.sql}) f CROSS JOIN messages m ON m.id = f.id WHERE 1"
+        rank = "f.rank"
+        source = f"{source} f CROSS JOIN messages m ON m.id = f.id WHERE 1"
     if chosen.per_session is None:
-        sql = f"SELECT m.id FROM {source}{conditions} ORDER BY {order} LIMIT ? OFFSET ?"  # noqa: S608
-        return column(conn, sql, (*found.params, *bound, chosen.limit, chosen.offset))
+        behind, place = _behind(chosen, "m.timestamp", "f.rank", "m.id")
+        columns, end = f"m.id, {rank}", f"ORDER BY {order} LIMIT ? OFFSET ?"
+        sql = f"{start}SELECT {columns} FROM {source}{conditions}{behind} {end}"  # noqa: S608
+        return rows(conn, sql, (*found.params, *bound, *place, chosen.limit, chosen.offset))[1]
+    # Each session's hits are counted from its first one on, whatever the place.
+    behind, place = _behind(chosen, "stamp", "rank", "id")
+    stamp = "0" if chosen.order == "rank" else "m.timestamp"
     sql = (
-        "SELECT id FROM (SELECT m.id AS id,"  # noqa: S608 - constant parts
+        f"{start}SELECT id, rank FROM (SELECT m.id AS id, {rank} AS rank, {stamp} AS stamp,"  # noqa: S608
         f" row_number() OVER (PARTITION BY m.session_id ORDER BY {order}) AS place,"
         f" row_number() OVER (ORDER BY {order}) AS overall FROM {source}{conditions})"
-        " WHERE place <= ? ORDER BY overall LIMIT ? OFFSET ?"
+        f" WHERE place <= ?{behind} ORDER BY overall LIMIT ? OFFSET ?"
     )
-    return column(conn, sql, (*found.params, *bound, chosen.per_session, chosen.limit, chosen.offset))
+    params = (*found.params, *bound, chosen.per_session, *place, chosen.limit, chosen.offset)
+    return rows(conn, sql, params)[1]
 
 
 def _few(conn: apsw.Connection, found: Rows) -> Rows | None:

@@ -86,7 +86,8 @@ class Marker:
 
     def _spans(self, low: str, start: int, end: int) -> list[list[Span]]:
         """The first finds of each term between the offsets."""
-        return [finder.spans(low, start, end) for finder in (*self._words, *self._substrings)]
+        words = [word.spans(low, start, end) for word in self._words]
+        return words + [substring.spans(low, start, end) for substring in self._substrings]
 
 
 def lower(text: str) -> str:
