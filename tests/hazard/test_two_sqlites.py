@@ -279,3 +279,34 @@ def test_the_protection_can_be_read(db_path: Path, monkeypatch: pytest.MonkeyPat
             [sys.executable, "-c", script, str(db_path)], capture_output=True, text=True, check=True
         )
         assert expected in done.stdout
+
+
+@pytest.mark.skipif(
+    not LINUX_COMPILED, reason="without the locks of open file descriptions nothing is watched"
+)
+def test_other_databases_of_this_process_keep_their_own_locks(tmp_path: Path) -> None:
+    """Only the store's files are locked by open file description; what else APSW has open is not."""
+    script = """
+import sys
+import apsw
+from hermes_state import SessionDB
+from hermes_state.engine import _ofd_locks
+
+folder = sys.argv[1]
+db = SessionDB(folder + "/state.db")
+db.create_session("s", "cli")
+db._engine._worker.stop()  # it takes locks of its own
+ours = _ofd_locks.locks_taken()
+assert ours > 0
+other = apsw.Connection(folder + "/other.db")
+other.execute("PRAGMA journal_mode=WAL").fetchall()
+other.execute("CREATE TABLE t(x)")
+for number in range(20):
+    other.execute("INSERT INTO t VALUES (?)", (number,))
+assert _ofd_locks.locks_taken() == ours
+db.append_message("s", "user", "x")
+assert _ofd_locks.locks_taken() > ours
+db.close()
+other.close()
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=60)

@@ -7,7 +7,8 @@ description belong to the descriptor. This module is an SQLite extension as
 well as a Python one: loaded once into APSW's SQLite, it gets that copy's VFS
 and puts itself in the place of its ``fcntl`` and ``close`` system calls.
 
-What it changes is limited to what is safe:
+What it changes is limited to what is safe, and to the files that ``watch`` was told of, so that
+other databases that this process has open through APSW go on as they did:
 
 * the WAL index (bytes 120 to 128 of the -shm file), which a process locks
   through one descriptor only;
@@ -32,6 +33,7 @@ cdef extern from *:
     #include <fcntl.h>
     #include <stdarg.h>
     #include <string.h>
+    #include <sys/stat.h>
     #include <unistd.h>
 
     #define HS_API_VFS_FIND 141
@@ -42,6 +44,8 @@ cdef extern from *:
     #define HS_SHM_LAST 128
     #define HS_PENDING_BYTE 0x40000000
     #define HS_LOCK_BYTES 512
+
+    #define HS_FILES 4096
 
     enum { HS_UNKNOWN = 0, HS_POSIX = 1, HS_OFD = 2 };
 
@@ -63,6 +67,29 @@ cdef extern from *:
     static long long hs_ofd_locks;
     static int hs_installed;
 
+    /* The files to lock that way, by device and inode; the newest take the place of the oldest. */
+    static struct { unsigned long long device, inode; } hs_files[HS_FILES];
+    static int hs_next_file;
+
+    static void hs_watch(unsigned long long device, unsigned long long inode) {
+        int i, used = hs_next_file < HS_FILES ? hs_next_file : HS_FILES;
+        for (i = 0; i < used; i++)
+            if (hs_files[i].inode == inode && hs_files[i].device == device) return;
+        hs_files[hs_next_file % HS_FILES].device = device;
+        hs_files[hs_next_file % HS_FILES].inode = inode;
+        hs_next_file = hs_next_file + 1 < 2 * HS_FILES ? hs_next_file + 1 : HS_FILES;
+    }
+
+    static int hs_is_watched(int fd) {
+        struct stat found;
+        int i, used = hs_next_file < HS_FILES ? hs_next_file : HS_FILES;
+        if (fstat(fd, &found)) return 0;
+        for (i = used - 1; i >= 0; i--)
+            if (hs_files[i].inode == (unsigned long long)found.st_ino
+                && hs_files[i].device == (unsigned long long)found.st_dev) return 1;
+        return 0;
+    }
+
     /* Bytes 18 and 19 of an SQLite file are 2 while it is in WAL mode. */
     static int hs_is_wal_database(int fd) {
         char head[20];
@@ -71,7 +98,7 @@ cdef extern from *:
     }
 
     static int hs_kind_of(int fd, const struct flock *lock) {
-        if (lock->l_whence != SEEK_SET || lock->l_len <= 0) return HS_POSIX;
+        if (lock->l_whence != SEEK_SET || lock->l_len <= 0 || !hs_is_watched(fd)) return HS_POSIX;
         if (lock->l_start >= HS_SHM_FIRST && lock->l_start + lock->l_len <= HS_SHM_LAST + 1) return HS_OFD;
         if (lock->l_start >= HS_PENDING_BYTE && lock->l_start + lock->l_len <= HS_PENDING_BYTE + HS_LOCK_BYTES)
             return hs_is_wal_database(fd) ? HS_OFD : HS_POSIX;
@@ -142,6 +169,7 @@ cdef extern from *:
     """
     int hs_installed
     long long hs_ofd_locks
+    void hs_watch(unsigned long long device, unsigned long long inode)
     int sqlite3_hermesofd_init(void *db, char **message, void **api)
 
 ENTRY_POINT = "sqlite3_hermesofd_init"
@@ -150,6 +178,11 @@ ENTRY_POINT = "sqlite3_hermesofd_init"
 def installed() -> bool:
     """True once APSW's SQLite takes its locks through this module."""
     return hs_installed != 0
+
+
+def watch(device: int, inode: int) -> None:
+    """Lock this file by open file description from its next lock on; called with the GIL held."""
+    hs_watch(device, inode)
 
 
 def locks_taken() -> int:

@@ -65,6 +65,7 @@ class Engine:
         protection.install()
         opening.make_private(self.path)
         self._anchor, self.journal_mode = opening.open_anchor(self.path)
+        protection.watch(self.path)
         self.read_only = None
         try:
             self._open_writer()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import threading
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import apsw
@@ -43,6 +44,18 @@ def install() -> None:
         except (ImportError, apsw.Error, AttributeError) as error:
             # The anchor alone serves: see the module's text.
             _why_not = f"not to be had here: {error}"
+
+
+def watch(path: Path) -> None:
+    """Take the locks of this database that way; called between the anchor, which makes the -shm, and APSW."""
+    if _module is None:
+        return
+    for name in (str(path), f"{path}-shm"):
+        try:
+            found = os.stat(name)  # noqa: PTH116 - each open comes by here
+        except OSError:
+            continue  # no -shm in DELETE mode
+        _module.watch(found.st_dev, found.st_ino)
 
 
 def _load(module: Any) -> None:
