@@ -348,9 +348,9 @@ def shift_into_past(path: Path, days: float) -> None:
             conn.execute(f"DROP TRIGGER {name}")
         conn.execute("UPDATE messages SET timestamp = timestamp + ?", (by,))
         conn.execute(
-            "UPDATE sessions SET started_at = started_at + ?1, ended_at = started_at + ?1 + 60,"
+            "UPDATE sessions SET started_at = started_at + :by, ended_at = started_at + :by + 60,"
             " end_reason = 'user_exit'",
-            (by,),
+            {"by": by},
         )
         for name in ("messages_fts", "messages_fts_trigram"):
             conn.execute(_trigger(name))

@@ -192,10 +192,10 @@ def search(conn: sqlite3.Connection, query: str, route: str) -> list[dict[str, A
     if route == "like":
         escaped = query.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
         sql = (
-            "SELECT id, substr(content, 1, 120) AS snippet FROM messages WHERE content LIKE ?1 ESCAPE '\\'"
-            " OR tool_name LIKE ?1 ESCAPE '\\' OR tool_calls LIKE ?1 ESCAPE '\\' ORDER BY id"
+            "SELECT id, substr(content, 1, 120) AS snippet FROM messages WHERE content LIKE :text ESCAPE '\\'"
+            " OR tool_name LIKE :text ESCAPE '\\' OR tool_calls LIKE :text ESCAPE '\\' ORDER BY id"
         )
-        return [dict(row) for row in conn.execute(sql, (f"%{escaped}%",))]
+        return [dict(row) for row in conn.execute(sql, {"text": f"%{escaped}%"})]
     name = "messages_fts_trigram" if route == "trigram" else "messages_fts"
     sql = (
         f"SELECT m.id, snippet({name}, 0, '>>>', '<<<', '...', 40) AS snippet FROM {name}"
