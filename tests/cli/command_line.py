@@ -70,8 +70,9 @@ def age(path: Path, session_id: str, days: float) -> None:
 def run(*arguments: str, given: str | bytes | None = None, code: int = 0) -> Result:
     """A command in this process; it must end with ``code``, and never by an exception of its own."""
     result = CliRunner().invoke(root, list(arguments), input=given)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
     assert result.exit_code == code, (arguments, result.output, result.stderr)
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result
 
 

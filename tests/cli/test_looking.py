@@ -106,9 +106,14 @@ def test_a_search_takes_every_filter(home: Path) -> None:
         ("--limit", "1"): 1,
         ("--offset", "1"): 1,
         ("--per-session", "1"): 2,
+        ("--since", "2001-01-01"): 2,
+        ("--until", "2001-01-01"): 0,
+        ("--time-limit", "60"): 2,
     }
     for (option, value), hits in only.items():
         assert len(answer("search", "桂林", option, value)["hits"]) == hits, option
+    assert answer("search", "ello")["hits"] == []
+    assert len(answer("search", "ello", "--substring")["hits"]) == 1
     newest = answer("search", "桂林", "--sort", "newest")["hits"]
     assert newest == answer("search", "桂林", "--sort", "oldest")["hits"][::-1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hermes_state.cli import options, output, stores
 from hermes_state.cli.text import clean, marked, plural, when_text
 
 Record = dict[str, Any]
+_MOMENT = click.DateTime(["%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S"])
 
 
 @click.command("search")
@@ -30,13 +32,21 @@ Record = dict[str, Any]
 @options.offset
 @click.option("--per-session", type=click.IntRange(min=1), metavar="N", help="N hits of a session at most.")
 @click.option("--exclude-session", metavar="ID", help="Leave this session out.")
+@click.option("--since", type=_MOMENT, help="Only messages from this day or time on (local time).")
+@click.option("--until", type=_MOMENT, help="Only messages before this day or time (local time).")
+@click.option("--substring", is_flag=True, help="Match wherever the letters stand, inside words too.")
+@click.option(
+    "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    help="Give up after so long.",
+)  # fmt: skip
 @click.option("--context/--no-context", default=True, help="Show the neighbours of each hit, or not.")
 @click.option("--explain", is_flag=True, help="Also tell how the query is understood and answered.")
 @options.as_json
 def command(
     words: tuple[str, ...], db: Path | None, source: str | None, exclude_sources: tuple[str, ...],
     roles: tuple[str, ...], sort: str, limit: int, offset: int, per_session: int | None,
-    exclude_session: str | None, context: bool, explain: bool, as_json: bool,
+    exclude_session: str | None, since: datetime | None, until: datetime | None, substring: bool,
+    time_limit: float | None, context: bool, explain: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Search all messages, in any script. Any text is a valid query.
 
@@ -45,8 +55,9 @@ def command(
     also where nothing is found.
     """
     query = " ".join(words)
+    match = "substring" if substring else "words"
     with stores.opened(db) as store:
-        plan = store.explain_search(query) if explain else None
+        plan = store.explain_search(query, match) if explain else None
         hits = store.search_messages(
             query,
             source_filter=None if source is None else [source],
@@ -57,6 +68,10 @@ def command(
             sort=None if sort == "relevance" else sort,
             exclude_session_id=exclude_session,
             per_session=per_session,
+            since=since,
+            until=until,
+            match=match,
+            time_limit=time_limit,
         )
         titles = {key: store.get_session_title(key) for key in {hit["session_id"] for hit in hits}}
     if as_json:
