@@ -64,19 +64,23 @@ class Filters:
             self.since, self.until,
         )  # fmt: skip
 
-    def conditions(self) -> tuple[str, tuple[object, ...]]:
+    def conditions(self, *, by_session: bool = False) -> tuple[str, tuple[object, ...]]:
         """``AND ...`` over ``m`` (messages), constant in form, and what to bind.
 
-        A hit without its session is none, as in v11, whose query joins the two.
+        A hit without its session is none, as in v11, whose query joins the two. Sessions are looked up hit
+        by hit, or with ``by_session`` listed first, for a walk through the messages session by session.
         """
-        sessions, bound = "SELECT id FROM sessions WHERE 1", []
+        sessions, bound = "", []
         if self.sources is not None:
             sessions += " AND source IN (SELECT value FROM json_each(?))"
             bound.append(json.dumps(self.sources))
         if self.not_sources:
             sessions += " AND source NOT IN (SELECT value FROM json_each(?))"
             bound.append(json.dumps(self.not_sources))
-        sql = f" AND m.session_id IN ({sessions})"
+        if by_session:
+            sql = f" AND m.session_id IN (SELECT id FROM sessions WHERE 1{sessions})"  # noqa: S608
+        else:
+            sql = f" AND EXISTS (SELECT 1 FROM sessions WHERE id = m.session_id{sessions})"  # noqa: S608
         if self.not_session is not None:
             sql += " AND m.session_id <> ?"
             bound.append(self.not_session)

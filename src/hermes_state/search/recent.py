@@ -27,6 +27,9 @@ TIME_INDEX = "hs_idx_messages_time"
 WINDOW: Final = 1_000
 """Messages at the wanted end of time that are looked at."""
 
+FIRST: Final = 150
+"""Messages that are looked at before that, which is enough for a word of every third message."""
+
 SPREAD: Final = 20_000
 """Most ids between the lowest and the highest of them: more would cost what a whole search costs."""
 
@@ -41,13 +44,25 @@ def page(conn: apsw.Connection, plan: Plan, words: bool, chosen: Filters) -> lis
         return None
     if not has_index(conn, TIME_INDEX):
         return None
+    for size in (FIRST, WINDOW) if needed * 3 <= FIRST < WINDOW else (WINDOW,):
+        ids, complete = _page(conn, plan, words, chosen, size)
+        if complete:
+            return ids
+    return None
+
+
+def _page(
+    conn: apsw.Connection, plan: Plan, words: bool, chosen: Filters, size: int
+) -> tuple[list[int], bool]:
+    """The ids of the page as far as the first ``size`` messages show them, and whether they show it whole."""
+    needed = chosen.offset + chosen.limit
     times, moments = chosen.times("timestamp")
     behind, place = behind_sql(chosen, "timestamp", "id")
-    window = column(conn, _WINDOW_SQL + times + behind + _ORDERS[chosen.order], (*moments, *place, WINDOW))
+    window = column(conn, _WINDOW_SQL + times + behind + _ORDERS[chosen.order], (*moments, *place, size))
     if not window:
-        return []
+        return [], True
     if max(window) - min(window) > SPREAD:
-        return None
+        return [], False
     found = Compiler(conn, words, False, (min(window), max(window))).plan(plan)
     conditions, bound = chosen.conditions()
     sql = (
@@ -55,7 +70,7 @@ def page(conn: apsw.Connection, plan: Plan, words: bool, chosen: Filters) -> lis
         f" WHERE m.id IN (SELECT id FROM ({found.sql})){conditions} ORDER BY j.key LIMIT ?"
     )
     ids = column(conn, sql, (json.dumps(window), *found.params, *bound, needed))
-    return ids[chosen.offset :] if len(ids) == needed or len(window) < WINDOW else None
+    return ids[chosen.offset :], len(ids) == needed or len(window) < size
 
 
 def behind_sql(chosen: Filters, time: str, row_id: str) -> tuple[str, tuple[object, ...]]:

@@ -83,14 +83,15 @@ WITH RECURSIVE line(id) AS (
 )
 """
 
+# CROSS JOIN keeps SQLite from walking all sessions in the order wanted, to sort nothing.
 _ABOUT = """\
 SELECT s.id, s.title, s.started_at, s.parent_session_id
-FROM line l JOIN sessions s ON s.id = l.id ORDER BY s.started_at, s.id
+FROM line l CROSS JOIN sessions s ON s.id = l.id ORDER BY s.started_at, s.id
 """
 
 _USED = """\
 SELECT s.id, s.parent_session_id, EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id) AS used
-FROM line l JOIN sessions s ON s.id = l.id ORDER BY s.started_at DESC, s.id DESC
+FROM line l CROSS JOIN sessions s ON s.id = l.id ORDER BY s.started_at DESC, s.id DESC
 """
 
 _PARENTS = _ANCESTORS + "SELECT id, parent FROM line"  # noqa: S608 -- constant SQL

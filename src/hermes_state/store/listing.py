@@ -13,7 +13,7 @@ import apsw
 
 from hermes_state.store import lineage
 from hermes_state.store.preview import previews
-from hermes_state.store.rows import Params, column, dicts, rows
+from hermes_state.store.rows import Params, column, dicts, rows, scalar
 from hermes_state.store.values import bound, json_list, json_pairs, text
 
 MAX_NEWEST = 1000
@@ -66,6 +66,22 @@ WHERE at >= COALESCE((SELECT at FROM active ORDER BY at DESC LIMIT 1 OFFSET ?1 -
                      (SELECT MIN(at) FROM active))
 """  # noqa: S608 -- constant SQL
 
+# The walk back through the index by time: the moment ?1 messages back, and the sessions that were
+# active after it, those of source ?2 or all. Without messages the start counts.
+TIME_INDEX = "hs_idx_messages_time"
+_EDGE = f"""\
+SELECT timestamp FROM messages INDEXED BY {TIME_INDEX} ORDER BY timestamp DESC LIMIT 1 OFFSET ?1
+"""  # noqa: S608 -- constant SQL
+_ACTIVE_AFTER = f"""\
+SELECT s.id FROM (SELECT DISTINCT session_id FROM messages INDEXED BY {TIME_INDEX} WHERE timestamp > ?1) a
+CROSS JOIN sessions s ON s.id = a.session_id WHERE ?2 IS NULL OR s.source = ?2
+UNION ALL
+SELECT s.id FROM sessions s WHERE s.started_at > ?1 AND (?2 IS NULL OR s.source = ?2)
+AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.session_id = s.id)
+"""  # noqa: S608 -- constant SQL
+WALKS = (500, 4_000)
+"""Messages that the walk looks back over, first and then once more if that seems worth it."""
+
 _SHOWN = f"""\
 SELECT s.id, json_extract(e.value, '$[1]') AS tip FROM json_each(?4) e
 JOIN sessions s ON s.id = json_extract(e.value, '$[0]')
@@ -85,6 +101,16 @@ WITH page AS MATERIALIZED (
     ORDER BY 3 DESC, 2 DESC, 1 DESC LIMIT ?2 OFFSET ?3
 )
 SELECT s.*, page.last_active FROM page JOIN sessions s ON s.id = page.id
+ORDER BY page.last_active DESC, page.started_at DESC, page.id DESC
+"""  # noqa: S608 -- constant SQL
+
+_SEARCH_AMONG = f"""\
+WITH page AS MATERIALIZED (
+    SELECT s.id, s.started_at, {LAST_ACTIVE} AS last_active
+    FROM json_each(?1) e CROSS JOIN sessions s ON s.id = e.value
+    ORDER BY 3 DESC, 2 DESC, 1 DESC LIMIT ?2 OFFSET ?3
+)
+SELECT s.*, page.last_active FROM page CROSS JOIN sessions s ON s.id = page.id
 ORDER BY page.last_active DESC, page.started_at DESC, page.id DESC
 """  # noqa: S608 -- constant SQL
 
@@ -135,7 +161,11 @@ def search_sessions(
 
     Equal activity is ordered by the newest start, then by the highest id.
     """
-    return dicts(conn, _SEARCH, (text(source, "source") or None, bound(limit), max(0, bound(offset))))
+    wanted, most, passed = text(source, "source") or None, bound(limit), max(0, bound(offset))
+    active = None if most < 0 else _active(conn, most + passed, wanted)
+    if active is None:
+        return dicts(conn, _SEARCH, (wanted, most, passed))
+    return dicts(conn, _SEARCH_AMONG, (json_list(active), most, passed))
 
 
 def recent_with_preview(conn: apsw.Connection, limit: int = 20) -> list[dict[str, Any]]:
@@ -170,7 +200,7 @@ def _newest_page(
     if limit < 0 or filters[0] or offset + limit > MAX_NEWEST:
         return None
     wanted = 2 * (offset + limit) + _SPARE
-    newest = column(conn, _NEWEST, (wanted,))
+    newest = _active(conn, wanted) or column(conn, _NEWEST, (wanted,))
     continued = lineage.compression_tips(conn, newest)
     tips = [session_id for session_id in newest if session_id not in continued]
     roots = lineage.compression_roots(conn, tips)
@@ -180,6 +210,26 @@ def _newest_page(
         return None
     page: dict[str, str] = dict(found[offset : offset + limit])
     return list(page), {root: tip for root, tip in page.items() if root != tip}
+
+
+def _active(conn: apsw.Connection, wanted: int, source: str | None = None) -> list[str] | None:
+    """The sessions that were active after some moment, ``wanted`` or more; None where it is not near.
+
+    A walk back over the last messages finds them, whatever the number of sessions; unless few sessions
+    wrote all of those messages.
+    """
+    if scalar(conn, "SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = ?", (TIME_INDEX,)) is None:
+        return None
+    for messages in WALKS:
+        edge = scalar(conn, _EDGE, (messages,))
+        if edge is None:
+            return None
+        found = column(conn, _ACTIVE_AFTER, (edge, source))
+        if len(found) >= wanted:
+            return found
+        if len(found) * WALKS[-1] < wanted * messages:
+            return None
+    return None
 
 
 def _shown(conn: apsw.Connection, ids: list[str], tips: dict[str, str]) -> list[dict[str, Any]]:
