@@ -40,6 +40,7 @@ class Handle:
         trigram: str | None = None,
         durability: str | None = None,
         patience: float | None = None,
+        on_upgrade_progress: Callable[[int, int], object] | None = None,
     ) -> None:
         """Open the store, bringing an older file up to date.
 
@@ -55,6 +56,10 @@ class Handle:
                 ``"normal"`` (it survives the end of the process, not surely a power loss).
             patience: seconds to wait for another process's write lock; the default is 60 for
                 messages and 20 for everything else.
+            on_upgrade_progress: called with (done, total) after each step of the re-indexing that an
+                older file needs and that goes on while the store is in use: the id of the message up
+                to which all are indexed, and the newest message's id; equal at the end. Called in
+                whichever thread made the step; it must return soon and not use the store.
 
         Raises:
             sqlite3.Error: the file cannot be opened (``get_last_init_error()`` keeps why).
@@ -72,6 +77,9 @@ class Handle:
         self._lock = threading.RLock()
         self._conn = self._engine.face
         self._closed = False
+        self._listener = on_upgrade_progress
+        if on_upgrade_progress is not None:
+            self._engine.upkeep.progress.add(on_upgrade_progress)
         self._finalizer = weakref.finalize(self, registry.release_soon, self._engine)
         self._finalizer.atexit = False
 
@@ -83,6 +91,8 @@ class Handle:
         self._closed = True
         if self._finalizer.detach() is not None:
             registry.release(self._engine)
+            if self._listener is not None:
+                self._engine.upkeep.progress.remove(self._listener)
             if self._memory is not None:
                 memory.remove(self._memory)
 
@@ -100,14 +110,17 @@ class Handle:
 
         Returns:
             ``path``, ``journal_mode`` ("wal" or "delete"), ``indexing``, ``trigram``, ``durability``,
-            ``read_only`` (bool), ``index_pending`` (bool: a search would index first) and
-            ``protection``: ``{"anchor", "ofd_locks", "why"}``, what guards the file's locks from
-            another copy of SQLite in this process.
+            ``read_only`` (bool), ``index_pending`` (bool: a search would index first),
+            ``upgrade``: None, or ``{"done", "total"}`` while an older file is indexed anew, as
+            ``on_upgrade_progress`` gets them, and ``protection``: ``{"anchor", "ofd_locks", "why"}``, what
+            guards the file's locks from another copy of SQLite in this process.
         """
         engine = self._engine
-        trigram, pending = self._read(
-            lambda conn: (indexing.trigram_mode(conn), indexing.pending(conn)), "store_info"
+        trigram, pending, (done, total) = self._read(
+            lambda conn: (indexing.trigram_mode(conn), indexing.pending(conn), indexing.reached(conn)),
+            "store_info",
         )
+        upgrading = engine.upkeep.upgrading and pending
         return {
             "path": str(self.db_path),
             "journal_mode": engine.journal_mode,
@@ -116,6 +129,7 @@ class Handle:
             "durability": engine.options.durability,
             "read_only": engine.read_only is not None,
             "index_pending": pending,
+            "upgrade": {"done": done, "total": total} if upgrading else None,
             "protection": protection.active(),
         }
 

@@ -237,7 +237,7 @@ class Engine:
         Args:
             fn: only reads.
             operation: its name, for errors.
-            indexed: everything that the snapshot holds must be in the index.
+            indexed: what the snapshot holds should be in the index; ``fn`` scans what is not.
             single: ``fn`` is one statement, which is a snapshot by itself.
         """
         with self.inside(operation):
@@ -251,8 +251,8 @@ class Engine:
                             return fn(conn)
                     finally:
                         tx.rollback(conn)
-                # What others commit meanwhile need not be in it: the next snapshot is looked at again.
-                indexed = self.upkeep.catch_up()
+                # What others commit meanwhile must be in it too: the next snapshot is looked at again.
+                indexed = self.upkeep.catch_up_shortly()
 
     @contextmanager
     def _reading(self, operation: str) -> Iterator[apsw.Connection]:

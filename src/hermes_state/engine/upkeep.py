@@ -14,6 +14,7 @@ import apsw
 from hermes_state import errors
 from hermes_state.engine import opening, patience
 from hermes_state.engine import transaction as tx
+from hermes_state.engine.progress import UpgradeProgress
 from hermes_state.schema import migrate
 from hermes_state.search import indexing
 
@@ -33,6 +34,10 @@ WORKER_PATIENCE_S = 0.5
 """Patience for the write lock of those whose index step can as well be done later."""
 CLOSE_PATIENCE_S = 5.0
 """Patience for the write lock of the last close."""
+SEARCH_WAIT_S = 1.0
+"""How long a search waits for the index, or for the lock to write it, before it scans what waits."""
+SEARCH_SCAN_ROWS = 5000
+"""Rows above the watermark up to which a search rather scans them than waits longer."""
 WAL_FRAMES = 3000
 """Frames (pages) of the WAL from which a checkpoint makes it start anew; 12 MB at SQLite's page size."""
 WAL_SLACK = 1024 * 1024
@@ -49,6 +54,7 @@ class Upkeep:
         self._checkpointer: apsw.Connection | None = None
         self.upgrading = False
         """A re-index that belongs to an upgrade has not ended yet."""
+        self.progress = UpgradeProgress(engine.path)
 
     def disconnect(self) -> None:
         """Close the checkpoint connection; the next checkpoint opens another."""
@@ -87,16 +93,37 @@ class Upkeep:
             return True
         return not indexing.pending(conn)
 
-    def catch_up(self) -> bool:
-        """Index everything that is committed; two point reads when there is nothing to do.
+    def catch_up(self) -> None:
+        """Index everything that is committed, as far as the file can be written and the index is whole.
 
-        False where that is not possible: the file cannot be written, or the index is damaged.
+        Raises:
+            errors.StoreBusyError: the write lock was not to be had within the store's patience.
         """
         while True:
             with self._engine._reading("search") as conn:
                 if self.complete(conn):
-                    return True
+                    return
             if not self.safe_step(CATCH_UP_ROWS)[0]:
+                return
+
+    def catch_up_shortly(self) -> bool:
+        """Like ``catch_up`` for a search, which can scan a few rows that wait; True if none does.
+
+        It gives up where another process has the write lock for long, and after SEARCH_WAIT_S once
+        the rest is short enough to be scanned.
+        """
+        deadline = time.monotonic() + SEARCH_WAIT_S
+        while True:
+            with self._engine._reading("search") as conn:
+                if self.complete(conn):
+                    return True
+                if time.monotonic() > deadline and not indexing.pending(conn, SEARCH_SCAN_ROWS):
+                    return False
+            try:
+                if not self.safe_step(CATCH_UP_ROWS, SEARCH_WAIT_S)[0]:
+                    return False
+            except errors.StoreBusyError as error:
+                log.info("%s: a search scans what waits for the index: %s", self._engine.path, error)
                 return False
 
     def index_step(self, rows: int, seconds: float | None = None) -> tuple[int, float]:
@@ -106,27 +133,78 @@ class Upkeep:
         watermark again, so it commits without an fsync of its own. ``seconds`` is
         the patience for the write lock, where it is not the store's.
         """
-        engine = self._engine
-        started = 0.0
+        reached: tuple[int, int] | None = None
 
         def step(conn: apsw.Connection) -> int:
-            nonlocal started
-            started = time.monotonic()
+            nonlocal reached
             treated = indexing.index_step(conn, rows)
+            reached = indexing.reached(conn) if self.upgrading else None
             if treated < rows:
                 self.finish_upgrade(conn)
             return treated
 
-        def whole(conn: apsw.Connection) -> tuple[int, float]:
+        waiting = self._engine._patience() if seconds is None else patience.Patience(seconds)
+        done = self._without_fsync(step, waiting, "index")
+        if reached is not None:
+            self.progress.tell(*reached)
+        return done
+
+    def lazily(self, fn: Callable[[apsw.Connection], T], operation: str, *, durable: bool) -> tuple[T, float]:
+        """``fn(conn)`` in a write transaction; its result and the seconds that it held the lock.
+
+        Unless ``durable``, its COMMIT makes no fsync: it is there for everybody, but survives a power loss
+        only once a later transaction that is durable has ended.
+        """
+        engine = self._engine
+        with engine.inside(operation):
+            engine._writable(operation)
+            waiting = engine._patience()
+            run = self._timed if durable else self._without_fsync
+            result = self.spared(lambda: run(fn, waiting, operation))
+            engine._worker.written(0)
+            return result
+
+    def _timed(
+        self, fn: Callable[[apsw.Connection], T], waiting: patience.Patience, operation: str
+    ) -> tuple[T, float]:
+        """``fn(conn)`` in one write transaction; its result and the seconds from BEGIN to COMMIT's end."""
+        return self._engine._writer.hold(
+            lambda conn: self._measured(conn, fn, waiting, operation), waiting, operation
+        )
+
+    def _without_fsync(
+        self, fn: Callable[[apsw.Connection], T], waiting: patience.Patience, operation: str
+    ) -> tuple[T, float]:
+        """``_timed`` with a COMMIT that makes no fsync, in WAL mode; elsewhere that could damage the file."""
+        engine = self._engine
+        if engine.journal_mode != "wal":
+            return self._timed(fn, waiting, operation)
+
+        def whole(conn: apsw.Connection) -> tuple[T, float]:
             try:
                 conn.execute("PRAGMA synchronous=NORMAL")
-                treated = tx.run(conn, step, waiting, engine.path, "index")
-                return treated, time.monotonic() - started
+                return self._measured(conn, fn, waiting, operation)
             finally:
                 conn.execute(f"PRAGMA synchronous={opening.SYNCHRONOUS[engine.options.durability]}")
 
-        waiting = engine._patience() if seconds is None else patience.Patience(seconds)
-        return engine._writer.hold(whole, waiting, "index")
+        return engine._writer.hold(whole, waiting, operation)
+
+    def _measured(
+        self,
+        conn: apsw.Connection,
+        fn: Callable[[apsw.Connection], T],
+        waiting: patience.Patience,
+        operation: str,
+    ) -> tuple[T, float]:
+        started = 0.0
+
+        def begun(conn: apsw.Connection) -> T:
+            nonlocal started
+            started = time.monotonic()
+            return fn(conn)
+
+        result = tx.run(conn, begun, waiting, self._engine.path, operation)
+        return result, time.monotonic() - started
 
     def index_now(self, rows: int) -> tuple[int, float]:
         """One index transaction of up to so many rows: (rows treated, seconds it held the lock)."""

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import apsw
 
@@ -22,8 +22,8 @@ from . import nul_rows, tables
 from .tables import FTS, TRIGRAM, WORDS, trigram_mode
 
 __all__ = [
-    "forget", "index_rows", "index_step", "pending", "reindex", "reset", "set_trigram_mode", "touch",
-    "trigram_mode",
+    "forget", "index_rows", "index_step", "pending", "reached", "reindex", "reset", "set_trigram_mode",
+    "touch", "trigram_mode",
 ]  # fmt: skip
 
 STEP_BYTES: Final = 250_000
@@ -90,16 +90,25 @@ class _Work:
 
 
 _BEHIND_SQL = """
-SELECT max(id) > COALESCE((
+SELECT max(id) - COALESCE((
     SELECT CAST(value AS INTEGER) FROM state_meta WHERE key = 'hermes_state.indexed_through'), 0)
 FROM messages
 """
 
 
-def pending(conn: apsw.Connection) -> bool:
-    """True when a message stands above the watermark and there is an index to put it in."""
-    row = conn.execute(_BEHIND_SQL).fetchone()
-    return bool(row and row[0]) and FTS in tables.present(conn)
+def pending(conn: apsw.Connection, more_than: int = 0) -> bool:
+    """True when a message stands above the watermark and there is an index to put it in.
+
+    ``more_than``: only when the newest message stands so many ids above it.
+    """
+    row: tuple[Any, ...] | None = conn.execute(_BEHIND_SQL).fetchone()
+    return row is not None and (row[0] or 0) > more_than and FTS in tables.present(conn)
+
+
+def reached(conn: apsw.Connection) -> tuple[int, int]:
+    """(the id through which every message is indexed, the newest message's id); two point reads."""
+    newest = int(scalar(conn, "SELECT max(id) FROM messages") or 0)
+    return min(tables.watermark(conn), newest), newest
 
 
 def index_step(conn: apsw.Connection, max_rows: int, trigram: str | None = None) -> int:

@@ -12,7 +12,7 @@ from hermes_state.store.rows import rows
 
 from . import cursor as cursors
 from . import filters as filtering
-from . import recent, tables
+from . import indexing, pending, recent, tables
 from .compile import Compiler, Rows, has_words
 from .cursor import Place
 from .filters import Filters, Moment
@@ -26,6 +26,9 @@ WIDE: Final = 2_000
 
 A row's timestamp lies behind its content, for long content at the end of a chain of overflow pages.
 """
+
+FEW: Final = 200
+"""Matches up to which those are read, before the page is looked for among the first or last messages."""
 
 NARROW: Final = 5_000
 """Messages of a span of time up to which they are listed first, so that no match outside is looked at."""
@@ -79,7 +82,8 @@ def search_page(
     ``cursor``: only what comes behind that page. No text is an error; a query without a positive term gives
     no hits. TypeError when ``query`` is neither str nor None, ValueError for a cursor of another search.
 
-    The caller has brought the index up to date and holds one read transaction around the call.
+    The caller holds one read transaction around the call, and has brought the index up to date as far
+    as it could: messages that are not in it are scanned.
     Where an index that the query needs is missing or damaged, or cannot tell, the newest
     ``scan.SCAN_ROWS`` messages are scanned; so they are with ``index_usable`` False. ``on_damage`` is told
     what using the index raised.
@@ -114,7 +118,11 @@ def _hits(
     """A page of hits, the rank of its last one, and the order in which they are."""
     if index_usable and not _untold(conn, plan):
         try:
-            return *_indexed(conn, plan, _placed(chosen)), chosen.order
+            if not indexing.pending(conn):
+                return *_indexed(conn, plan, _placed(chosen)), chosen.order
+            hits = pending.joined(conn, plan, chosen, lambda whole: _indexed(conn, plan, whole)[0])
+            if hits is not None:
+                return hits, None, chosen.order
         except (apsw.CorruptError, apsw.SQLError) as error:
             if _index_damage(error):
                 if on_damage is not None:
@@ -195,14 +203,13 @@ def _indexed(conn: apsw.Connection, plan: Plan, chosen: Filters) -> tuple[list[d
 
 def _by_time(conn: apsw.Connection, plan: Plan, found: Rows, words: bool, chosen: Filters) -> list[int]:
     """The ids of a page in time order."""
-    few = _few(conn, found)
-    if few is not None:
-        ranked = _filtered(conn, few, chosen)
-    else:
+    few = _few(conn, found, min(FEW, WIDE))
+    if few is None:
         early = recent.page(conn, plan, words, chosen)
         if early is not None:
             return early
-        ranked = _filtered(conn, found, chosen, wide=True)
+        few = _few(conn, found, WIDE)
+    ranked = _filtered(conn, few or found, chosen, wide=few is None)
     return [row_id for row_id, _ in ranked]
 
 
@@ -260,10 +267,11 @@ def _filtered(conn: apsw.Connection, found: Rows, chosen: Filters, *, wide: bool
 
     ``wide``: so many rows match that walking the index by time costs less than reading them.
     """
-    conditions, bound = chosen.conditions()
+    wide = wide and tables.has_index(conn, _TIME_INDEX)
+    conditions, bound = chosen.conditions(by_session=wide)
     order = _ORDERS[chosen.order]
     start, source = _source(chosen, found)
-    if wide and tables.has_index(conn, _TIME_INDEX):
+    if wide:
         rank = "0.0"
         source = f"messages m INDEXED BY {_TIME_INDEX} WHERE m.id IN (SELECT id FROM {source})"  # noqa: S608
     else:
@@ -287,8 +295,8 @@ def _filtered(conn: apsw.Connection, found: Rows, chosen: Filters, *, wide: bool
     return rows(conn, sql, params)[1]
 
 
-def _few(conn: apsw.Connection, found: Rows) -> Rows | None:
-    """The ids of ``found`` as a list where they are fewer than WIDE, so that they are found once only."""
-    sql = f"SELECT json_group_array(id), count(*) FROM (SELECT id FROM ({found.sql}) LIMIT {WIDE})"  # noqa: S608
-    ids, count = rows(conn, sql, found.params)[1][0]
-    return Rows("SELECT value AS id, 0.0 AS rank FROM json_each(?)", (ids,)) if count < WIDE else None
+def _few(conn: apsw.Connection, found: Rows, most: int) -> Rows | None:
+    """The ids of ``found`` as a list where they are fewer than ``most``, so that they are found once only."""
+    sql = f"SELECT json_group_array(id), count(*) FROM (SELECT id FROM ({found.sql}) LIMIT ?)"  # noqa: S608
+    ids, count = rows(conn, sql, (*found.params, most))[1][0]
+    return Rows("SELECT value AS id, 0.0 AS rank FROM json_each(?)", (ids,)) if count < most else None

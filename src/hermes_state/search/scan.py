@@ -46,14 +46,16 @@ class _Hit:
     session: str
 
 
-def scan(conn: apsw.Connection, plan: Plan, filters: Filters) -> list[int]:
+def scan(conn: apsw.Connection, plan: Plan, filters: Filters, above: int = 0) -> list[int]:
     """The ids of the hits among the newest SCAN_ROWS messages that pass the filters, a page of them.
+
+    ``above``: only messages with a higher id.
 
     Newest and oldest go by timestamp, then id; rank goes by id, newest first.
     """
     conditions, bound = filters.conditions()
-    sql = f"SELECT m.id FROM messages m WHERE 1{conditions} ORDER BY m.id DESC LIMIT {SCAN_ROWS}"  # noqa: S608
-    candidates = column(conn, sql, bound)
+    sql = f"SELECT m.id FROM messages m WHERE m.id > ?{conditions} ORDER BY m.id DESC LIMIT {SCAN_ROWS}"  # noqa: S608
+    candidates = column(conn, sql, (above, *bound))
     fold = trigram_fold(conn)
     hits: list[_Hit] = []
     for start in range(0, len(candidates), _BATCH):
