@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
 
 from hermes_state import SessionDB
 from hermes_state.cli import conversation, options, output, stores
@@ -14,6 +15,8 @@ from hermes_state.cli.family import Family
 from hermes_state.cli.text import clean, count_text, when_text
 
 LAST_ID = 2**63 - 1
+WIDE = 120
+"""Columns of a terminal from which on the list has room for the model."""
 Record = dict[str, Any]
 
 
@@ -42,21 +45,26 @@ def list_command(
     if as_json:
         output.print_json(found)
         return
-    shown = output.table("id", "last active", ">messages", "source", "~model", "~title or first words")
+    if found:
+        _print_list(output.console(), found)
+    else:
+        output.note("no sessions")
+
+
+def _print_list(screen: Console, found: list[Record]) -> None:
+    wide = screen.width >= WIDE
+    shown = output.table("id", "last active", ">messages", "source", *(["model"] if wide else []), "~title")
     for row in found:
         output.add_row(
             shown,
             clean(str(row["id"])),
             when_text(row["last_active"]),
             count_text(row["message_count"]),
-            clean(str(row["source"]), 20),
-            clean(str(row["model"] or "-"), 40),
+            clean(str(row["source"]), 30 if wide else 12),
+            *([clean(str(row["model"] or "-"), 40)] if wide else []),
             clean(str(row["title"] or row["preview"] or "-"), 100),
         )
-    if found:
-        output.show(output.console(), shown)
-    else:
-        output.note("no sessions")
+    output.show(screen, shown)
 
 
 @click.command("show")

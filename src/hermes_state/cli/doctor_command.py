@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import click
+from rich.table import Table
 from rich.text import Text
 
 from hermes_state.cli import diagnosis, diagnosis_file, options, output, stores
@@ -56,13 +57,13 @@ def examine(db: Path | None, path: Path) -> list[Finding]:
 
 
 def _print(findings: list[Finding]) -> None:
-    screen = output.console()
+    shown = Table.grid(padding=(0, 2, 0, 0))
     for finding in findings:
-        line = Text(f"{finding.state:8}", style=_STYLES[finding.state])
-        line.append(f"{finding.about}: {clean(finding.says, 1000)}", style="default not bold")
-        output.show(screen, line)
+        state = Text(finding.state, style=_STYLES[finding.state])
+        shown.add_row(state, Text(f"{finding.about}: {clean(finding.says, 1000)}"))
         if finding.do:
-            output.show(screen, Text(f"{'':8}-> {clean(finding.do, 1000)}"))
+            shown.add_row("", Text(f"-> {clean(finding.do, 1000)}"))
+    output.show(output.console(), shown)
     counts = [
         plural(sum(finding.state == state for finding in findings), state) for state in ("problem", "warning")
     ]

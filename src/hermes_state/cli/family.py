@@ -94,21 +94,17 @@ class Family:
         return top
 
     def _label(self, member: Member) -> Text:
-        row = member.row
-        label = Text(_WORDS[member.relation], style="dim", no_wrap=True, overflow="ellipsis")
-        label.append(clean(str(row["id"])), style="bold green" if row["id"] == self.asked else "bold")
-        about = [
-            str(row["source"]),
-            when_text(row["started_at"]),
-            plural(row["message_count"] or 0, "message"),
-        ]
+        row, asked = member.row, member.row["id"] == self.asked
+        about = [clean(str(row["source"]), 20), when_text(row["started_at"])]
+        about.append(plural(row["message_count"] or 0, "message"))
         if row["end_reason"]:
-            about.append(f"ended by {row['end_reason']}")
-        if row["title"]:
-            label.append(f"  {clean(row['title'], 60)}", style="")
-        label.append(f"  ({clean(', '.join(about), 120)})", style="dim")
-        if row["id"] == self.asked:
-            label.append("  <- this one", style="green")
+            about.append(f"ended by {clean(str(row['end_reason']), 30)}")
+        label = Text(no_wrap=True, overflow="ellipsis")
+        label.append(_WORDS[member.relation], style="dim")
+        label.append(clean(str(row["id"])), style="bold green" if asked else "bold")
+        label.append(" <- this one" if asked else "", style="green")
+        label.append(f"  ({', '.join(about)})", style="dim")
+        label.append(f"  {clean(row['title'], 60)}" if row["title"] else "")
         return label
 
 

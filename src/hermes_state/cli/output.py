@@ -60,7 +60,7 @@ def table(*columns: str, title: str = "") -> Table:
         made.title, made.title_justify, made.title_style = title, "left", "bold cyan"
     for name in columns:
         made.add_column(
-            name.lstrip(">~"),
+            Text(name.lstrip(">~"), no_wrap=True, overflow="ellipsis"),
             justify="right" if name.startswith(">") else "left",
             no_wrap=not name.startswith("~"),
         )
