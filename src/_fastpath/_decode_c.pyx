@@ -16,7 +16,8 @@ from libc.stdint cimport uint32_t
 
 from hermes_state._fastpath import _decode_py as _pure
 from hermes_state._fastpath._encode_py import MARKER as _MARKER
-from hermes_state._fastpath._json_parse_c import loads as _loads
+from hermes_state._fastpath._json_parse_c import NOT_READ as _NOT_READ
+from hermes_state._fastpath._json_parse_c import attempt as _attempt
 
 __all__ = ["rows_to_conversation", "rows_to_messages", "strip_memory"]
 
@@ -28,6 +29,10 @@ cdef extern from "Python.h":
     uint32_t PyUnicode_READ_CHAR(object text, Py_ssize_t index)
 
 cdef str MARKER = _MARKER
+cdef Py_ssize_t MARKER_SIZE = len(_MARKER)
+cdef object attempt = _attempt
+cdef object NOT_READ = _NOT_READ
+cdef object pure_parsed = _pure.parsed
 cdef object pure_content = _pure.decode_content
 cdef object pure_strip = _pure.strip_memory
 cdef object pure_conversation_message = _pure._conversation_message
@@ -46,10 +51,8 @@ cdef object marked_content(str stored):
     """What a text that begins with NUL stands for."""
     if not stored.startswith(MARKER):
         return stored
-    try:
-        return _loads(stored, len(MARKER))
-    except (ValueError, RecursionError):
-        return stored
+    value = attempt(stored, MARKER_SIZE)
+    return pure_content(stored) if value is NOT_READ else value
 
 
 cdef inline bint is_set(object stored) except -1:
@@ -59,10 +62,8 @@ cdef inline bint is_set(object stored) except -1:
 
 
 cdef object parsed(object stored, bint is_calls):
-    try:
-        return _loads(stored)
-    except (ValueError, TypeError, RecursionError):
-        return [] if is_calls else None
+    value = attempt(stored, 0)
+    return pure_parsed(stored, [] if is_calls else None) if value is NOT_READ else value
 
 
 cdef bint may_be_tag(object text, Py_ssize_t at) noexcept:

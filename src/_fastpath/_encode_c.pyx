@@ -14,7 +14,8 @@ from libc.math cimport isfinite
 from libc.stdint cimport uint32_t
 
 from hermes_state._fastpath import _encode_py as _pure
-from hermes_state._fastpath._json_parse_c import loads as _loads
+from hermes_state._fastpath._json_parse_c import NOT_READ as _NOT_READ
+from hermes_state._fastpath._json_parse_c import attempt as _attempt
 from hermes_state._fastpath._json_text_c import dumps as _dumps
 
 __all__ = [
@@ -40,7 +41,7 @@ cdef object pure_epoch = _pure.epoch
 cdef object pure_whole_number = _pure.whole_number
 cdef object pure_bindable = _pure.bindable
 cdef object pure_encode_one = _pure.encode_one
-cdef object batch_of = _pure._batch
+cdef object encode_batch = _pure.encode_batch
 cdef double MICROSECOND = _pure.MICROSECOND
 
 
@@ -137,28 +138,23 @@ cdef object row_of_dict(object session_id, object message, Py_ssize_t index, obj
     timestamp = item(message, "timestamp", None)
     if timestamp is None and first is not None:
         timestamp = first + index * MICROSECOND
-    try:
-        return row_of(
-            session_id,
-            item(message, "role", "unknown"),
-            item(message, "content", None),
-            item(message, "tool_name", None),
-            item(message, "tool_calls", None),
-            item(message, "tool_call_id", None),
-            item(message, "token_count", None),
-            item(message, "finish_reason", None),
-            item(message, "reasoning", None),
-            item(message, "reasoning_content", None),
-            item(message, "reasoning_details", None),
-            item(message, "codex_reasoning_items", None),
-            item(message, "codex_message_items", None),
-            timestamp,
-            encoder,
-        )
-    except (TypeError, ValueError) as error:
-        if type(error) in (TypeError, ValueError):
-            raise type(error)(f"messages[{index}]: {error}") from error
-        raise
+    return row_of(
+        session_id,
+        item(message, "role", "unknown"),
+        item(message, "content", None),
+        item(message, "tool_name", None),
+        item(message, "tool_calls", None),
+        item(message, "tool_call_id", None),
+        item(message, "token_count", None),
+        item(message, "finish_reason", None),
+        item(message, "reasoning", None),
+        item(message, "reasoning_content", None),
+        item(message, "reasoning_details", None),
+        item(message, "codex_reasoning_items", None),
+        item(message, "codex_message_items", None),
+        timestamp,
+        encoder,
+    )
 
 
 def encode_content(value):
@@ -172,10 +168,8 @@ def decode_content(stored):
         return _pure.decode_content(stored)
     if not starts_with_nul(stored) or not (<str>stored).startswith(MARKER):
         return stored
-    try:
-        return _loads(stored, len(MARKER))
-    except (ValueError, RecursionError):
-        return stored
+    value = _attempt(stored, len(MARKER))
+    return _pure.decode_content(stored) if value is _NOT_READ else value
 
 
 def encode_json_column(value):
@@ -207,14 +201,19 @@ def encode_message(
 
 
 def encode_messages(session_id, messages, first_timestamp, content_encoder=None):
-    """See the pure twin."""
+    """See the pure twin, which also puts the index before an error."""
+    return encode_batch(add_rows, session_id, messages, first_timestamp, content_encoder)
+
+
+def _add_rows(list rows, session_id, list messages, first_timestamp, content_encoder):
+    """Append the row of each of ``messages``."""
     cdef Py_ssize_t index
-    cdef list given = batch_of(messages)
-    rows = []
-    for index in range(len(given)):
-        message = given[index]
+    for index in range(len(messages)):
+        message = messages[index]
         if PyDict_CheckExact(message):
             rows.append(row_of_dict(session_id, message, index, first_timestamp, content_encoder))
         else:
             rows.append(pure_encode_one(session_id, message, index, first_timestamp, content_encoder))
-    return rows
+
+
+cdef object add_rows = _add_rows

@@ -38,6 +38,7 @@ MICROSECOND: Final = 1e-6
 
 Row = tuple[Any, ...]
 ContentEncoder = Callable[[Any], Any]
+AddRows = Callable[[list[Row], str, list[Mapping[str, Any]], float | None, ContentEncoder | None], None]
 
 
 def encode_content(value: Any) -> str | None:
@@ -173,11 +174,37 @@ def encode_messages(
     where a message is not a mapping, before any is encoded, and puts the index
     before what ``encode_message`` raises.
     """
+    return encode_batch(_add_rows, session_id, messages, first_timestamp, content_encoder)
+
+
+def encode_batch(
+    add_rows: AddRows,
+    session_id: str,
+    messages: Iterable[Mapping[str, Any]],
+    first_timestamp: float | None,
+    content_encoder: ContentEncoder | None,
+) -> list[Row]:
+    """Return the rows that ``add_rows`` makes one by one; what it raises gets the message's index."""
     given = _batch(messages)
-    return [
-        encode_one(session_id, message, index, first_timestamp, content_encoder)
-        for index, message in enumerate(given)
-    ]
+    rows: list[Row] = []
+    try:
+        add_rows(rows, session_id, given, first_timestamp, content_encoder)
+    except (TypeError, ValueError) as error:
+        if type(error) in (TypeError, ValueError):
+            raise type(error)(f"messages[{len(rows)}]: {error}") from error
+        raise
+    return rows
+
+
+def _add_rows(
+    rows: list[Row],
+    session_id: str,
+    messages: list[Mapping[str, Any]],
+    first_timestamp: float | None,
+    content_encoder: ContentEncoder | None,
+) -> None:
+    for index, message in enumerate(messages):
+        rows.append(encode_one(session_id, message, index, first_timestamp, content_encoder))
 
 
 def _batch(messages: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -203,28 +230,23 @@ def encode_one(
     timestamp = get("timestamp")
     if timestamp is None and first_timestamp is not None:
         timestamp = first_timestamp + index * MICROSECOND
-    try:
-        return encode_message(
-            session_id,
-            get("role", "unknown"),
-            get("content"),
-            get("tool_name"),
-            get("tool_calls"),
-            get("tool_call_id"),
-            get("token_count"),
-            get("finish_reason"),
-            get("reasoning"),
-            get("reasoning_content"),
-            get("reasoning_details"),
-            get("codex_reasoning_items"),
-            get("codex_message_items"),
-            timestamp,
-            content_encoder,
-        )
-    except (TypeError, ValueError) as error:
-        if type(error) in (TypeError, ValueError):
-            raise type(error)(f"messages[{index}]: {error}") from error
-        raise
+    return encode_message(
+        session_id,
+        get("role", "unknown"),
+        get("content"),
+        get("tool_name"),
+        get("tool_calls"),
+        get("tool_call_id"),
+        get("token_count"),
+        get("finish_reason"),
+        get("reasoning"),
+        get("reasoning_content"),
+        get("reasoning_details"),
+        get("codex_reasoning_items"),
+        get("codex_message_items"),
+        timestamp,
+        content_encoder,
+    )
 
 
 def text_column(value: Any) -> str | None:

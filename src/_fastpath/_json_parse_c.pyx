@@ -19,7 +19,7 @@ from libc.string cimport memcpy
 from hermes_state._fastpath._json_parse_py import loads as _pure_loads
 from hermes_state._fastpath._json_text_py import MAX_DEPTH as _MAX_DEPTH
 
-__all__ = ["loads"]
+__all__ = ["NOT_READ", "attempt", "loads"]
 
 cdef extern from "Python.h":
     object PyUnicode_FromKindAndData(int kind, const void* text, Py_ssize_t size)
@@ -41,6 +41,7 @@ cdef enum:
 
 cdef int DEEPEST = _MAX_DEPTH
 cdef object LEFT = object()
+NOT_READ = LEFT  # what ``attempt`` returns for text that is left to the pure twin
 cdef list known_keys = [None] * KEYS
 
 
@@ -374,6 +375,15 @@ cdef object parse(object text, Py_ssize_t start):
     finally:
         if cursor.scratch != cursor.first:
             PyMem_Free(cursor.scratch)
+
+
+def attempt(text, Py_ssize_t start=0):
+    """For the other kernels: what ``loads`` returns, or NOT_READ where only the pure twin can tell.
+
+    Runs no Python code and raises nothing but MemoryError. So its callers need no ``except``, of which
+    Cython makes code that does not bear an exception that the interpreter has lost for want of memory.
+    """
+    return parse(text, start) if PyUnicode_CheckExact(text) and start >= 0 else LEFT
 
 
 def loads(text, Py_ssize_t start=0):

@@ -208,10 +208,13 @@ def tokenize(text):
 
 
 cdef Py_ssize_t _close(list out, list group) except -1:
+    cdef Py_ssize_t freed = 0
     if not group:
         return 0
     if group in out:
-        return sum([len(operand[1]) for operand in group])
+        for operand in group:
+            freed += len(<tuple>(<tuple>operand)[1])
+        return freed
     out.append(group)
     return 0
 
@@ -291,7 +294,10 @@ cdef str _leaf(str kind, str text):
 
 
 cdef str _operand(tuple terms):
-    cdef list written = [_leaf(kind, text) for kind, text in terms]
+    # No comprehension: where its list cannot grow, Cython's code for one drops a reference too many.
+    cdef list written = []
+    for kind, text in terms:
+        written.append(_leaf(kind, text))
     return written[0] if len(written) == 1 else f"({' AND '.join(written)})"
 
 

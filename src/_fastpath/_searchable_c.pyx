@@ -4,9 +4,9 @@ include "_scripts_class.pxd"
 
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 
-from json import loads
-
+from hermes_state._fastpath._json_parse_c import NOT_READ, attempt
 from hermes_state._fastpath._searchable_py import MAX_INDEXED_CHARS
+from hermes_state._fastpath._searchable_py import _structured as _pure_structured
 
 cdef extern from "Python.h":
     Py_ssize_t PY_SSIZE_T_MAX
@@ -143,10 +143,8 @@ cdef str _unescaped(str text):
 
 
 cdef str _structured(str body):
-    try:
-        return "\n".join(parts(loads(body[len(MARKER):])))
-    except (ValueError, RecursionError):
-        return body
+    value = attempt(body, len(MARKER))
+    return _pure_structured(body) if value is NOT_READ else "\n".join(parts(value))
 
 
 def text(content, tool_name, tool_calls):

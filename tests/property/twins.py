@@ -7,7 +7,6 @@ is missing fails the run, so that nobody tests the pure one twice unawares;
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
@@ -25,14 +24,21 @@ def both(name: str) -> list[ModuleType]:
 
 
 def shape(value: Any) -> Any:
-    """Return ``value`` with every type spelled out, so that ``==`` tells 1 from True and NaN equals NaN."""
+    """Return ``value`` with every type spelled out, so that ``==`` tells 1 from True and NaN equals NaN.
+
+    Subclasses count by what they hold, whatever their methods say.
+    """
     kind = type(value)
-    if kind in (list, tuple):
-        return kind, [shape(item) for item in value]
-    if kind is dict:
-        return kind, [(shape(key), shape(item)) for key, item in value.items()]
-    if kind is float:
-        return kind, "nan" if math.isnan(value) else value.hex()
+    if issubclass(kind, list):
+        return kind, [shape(item) for item in list.copy(value)]
+    if issubclass(kind, tuple):
+        return kind, [shape(item) for item in tuple.__iter__(value)]
+    if issubclass(kind, dict):
+        return kind, [(shape(key), shape(item)) for key, item in dict.items(value)]
+    if issubclass(kind, float):
+        return kind, "nan" if float.__ne__(value, value) else float.hex(value)
+    if issubclass(kind, str):
+        return kind, str.__str__(value)
     return kind, value
 
 
