@@ -40,10 +40,10 @@ def old(conn: apsw.Connection, session_id: str, start: float = OLD, **columns: A
 
 
 def prune(conn: apsw.Connection, **options: Any) -> list[str]:
-    remaining = retention.candidates(conn, CUTOFF)
+    remaining = retention.candidates(conn, retention.Age(CUTOFF))
     deleted: list[str] = []
     while remaining:
-        step = retention.prune_step(conn, remaining, no_forget, CUTOFF, **options)
+        step = retention.prune_step(conn, remaining, no_forget, retention.Age(CUTOFF), **options)
         deleted += step.deleted
         remaining = step.remaining
     return deleted
@@ -177,7 +177,7 @@ def test_forty_thousand_sessions_are_deleted_without_a_limit_of_variables(conn: 
         "INSERT INTO sessions(id, source, started_at, ended_at) SELECT 's' || i, 'cli', ?, ? FROM n",
         (OLD, OLD),
     )
-    assert len(retention.candidates(conn, CUTOFF)) == 40_000
+    assert len(retention.candidates(conn, retention.Age(CUTOFF))) == 40_000
     conn.execute("BEGIN")
     assert len(prune(conn)) == 40_000
     conn.execute("COMMIT")
@@ -193,7 +193,7 @@ def test_a_session_used_today_survives_however_old_its_start(conn: apsw.Connecti
     old(conn, "unused")
     add_message(conn, "unused", timestamp=OLD + 5)
     old(conn, "empty")
-    assert retention.candidates(conn, CUTOFF) == ["empty", "unused"]
+    assert retention.candidates(conn, retention.Age(CUTOFF)) == ["empty", "unused"]
     assert sorted(prune(conn)) == ["empty", "unused"]
     assert left(conn) == {"used"}
 
@@ -203,24 +203,24 @@ def test_live_young_and_freshly_imported_sessions_are_kept(conn: apsw.Connection
     old(conn, "young", start=NOW - DAY)
     old(conn, "imported", start=NOW - DAY)
     add_message(conn, "imported", timestamp=OLD)
-    assert retention.candidates(conn, CUTOFF) == []
+    assert retention.candidates(conn, retention.Age(CUTOFF)) == []
 
 
 def test_a_prune_of_one_source_leaves_the_others(conn: apsw.Connection) -> None:
     old(conn, "a")
     old(conn, "b", source="telegram")
-    assert retention.candidates(conn, CUTOFF, "telegram") == ["b"]
-    assert retention.candidates(conn, CUTOFF, "") == ["a", "b"]
-    assert retention.candidates(conn, CUTOFF, limit=1) == ["a"]
+    assert retention.candidates(conn, retention.Age(CUTOFF, "telegram")) == ["b"]
+    assert retention.candidates(conn, retention.Age(CUTOFF, "")) == ["a", "b"]
+    assert retention.candidates(conn, retention.Age(CUTOFF), limit=1) == ["a"]
 
 
 def test_the_links_before_a_live_tip_are_kept(conn: apsw.Connection) -> None:
     chain = add_chain(conn, 4, started_at=OLD)
-    assert retention.candidates(conn, CUTOFF) == []
+    assert retention.candidates(conn, retention.Age(CUTOFF)) == []
     conn.execute(
         "UPDATE sessions SET ended_at = ?, end_reason = 'user_exit' WHERE id = ?", (OLD + 900, chain[3])
     )
-    assert retention.candidates(conn, CUTOFF) == chain
+    assert retention.candidates(conn, retention.Age(CUTOFF)) == chain
     assert sorted(prune(conn)) == chain
 
 
@@ -244,12 +244,12 @@ def test_a_candidate_that_came_back_to_life_before_its_step_is_dropped(conn: aps
     old(conn, "still")
     chain = add_chain(conn, 2, started_at=OLD)
     conn.execute("UPDATE sessions SET ended_at = ? WHERE id = ?", (OLD, chain[1]))
-    chosen = retention.candidates(conn, CUTOFF)
+    chosen = retention.candidates(conn, retention.Age(CUTOFF))
     assert set(chosen) == {"reopened", "written", "still", *chain}
     conn.execute("UPDATE sessions SET ended_at = NULL WHERE id = 'reopened'")
     add_message(conn, "written", timestamp=NOW)
     add_message(conn, chain[1], timestamp=NOW)
-    step = retention.prune_step(conn, chosen, no_forget, CUTOFF)
+    step = retention.prune_step(conn, chosen, no_forget, retention.Age(CUTOFF))
     assert (step.deleted, step.done) == (["still"], True)
 
 

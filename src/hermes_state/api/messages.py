@@ -141,10 +141,6 @@ class MessageCalls(LimitedReads):
 
         self._write(work, "replace_messages", rows=len(messages), seconds=self._engine.message_patience)
 
-    def clear_messages(self, session_id: str) -> None:
-        """Delete the session's messages and set its counts to 0; the session stays."""
-        self._write(lambda conn: message_writes.clear(conn, session_id, indexing.forget), "clear_messages")
-
     # -- out --
 
     def get_messages(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import apsw
 
 from hermes_state.api.base import Handle
-from hermes_state.engine.worker import StepSize
+from hermes_state.api.stepping import Progress, Steps, Stop, asked
 from hermes_state.search import indexing
 from hermes_state.store import export, lineage, retention
 
@@ -20,11 +19,6 @@ log = logging.getLogger("hermes_state")
 Record = dict[str, Any]
 Folder = str | os.PathLike[str] | None
 Step = Callable[[apsw.Connection, list[str], int], retention.Step]
-
-HOLD_S = 0.040
-"""How long one step of a deletion should hold the write lock, seconds."""
-REST_S = 0.005
-"""Pause between two steps, in which another process's writer gets the lock."""
 
 
 def _delete(conn: apsw.Connection, ids: list[str], most: int) -> retention.Step:
@@ -50,24 +44,41 @@ class RetentionCalls(Handle):
 
     # -- deletion --
 
-    def _in_steps(self, ids: Iterable[str], operation: str, step: Step = _delete) -> list[str]:
-        """Delete sessions in short transactions, letting other writers in between; the ids that went."""
-        size = StepSize(HOLD_S)
-        deleted: list[str] = []
+    def _in_steps(
+        self,
+        ids: Iterable[str],
+        operation: str,
+        step: Step = _delete,
+        *,
+        sessions_dir: Folder = None,
+        stop: Stop = None,
+        progress: Progress = None,
+    ) -> list[str]:
+        """Delete sessions and their files in short transactions, letting other writers in; the ids that went.
+
+        Between two steps ``stop`` is asked, and ``progress`` called with (sessions treated, in all).
+        """
         remaining = list(ids)
-        while remaining:
+        total = len(remaining)
+        stopped = asked(stop)
+        steps = Steps(self._engine, operation)
+        deleted: list[str] = []
+        try:
+            while remaining and not stopped():
+                self._check_open(operation)
 
-            def work(conn: apsw.Connection, page: list[str] = remaining) -> retention.Step:
-                started = time.monotonic()
-                done = step(conn, page, size.rows)
-                size.learn(done.messages, time.monotonic() - started)
-                return done
+                def work(conn: apsw.Connection, most: int, page: list[str] = remaining) -> retention.Step:
+                    return step(conn, page, most)
 
-            done = self._write(work, operation)
-            deleted += done.deleted
-            remaining = done.remaining
-            if remaining:
-                time.sleep(REST_S)
+                done = steps.run(work)
+                deleted += done.deleted
+                remaining = done.remaining
+                if progress is not None:
+                    progress(total - len(remaining), total)
+        finally:
+            # Also after an error: no other call would look for the files of sessions that are gone.
+            steps.seal()
+            self._remove_files(sessions_dir, deleted)
         return deleted
 
     def _remove_files(self, sessions_dir: Folder, ids: list[str]) -> None:
@@ -82,16 +93,31 @@ class RetentionCalls(Handle):
 
         Its children stay and lose their parent. A long session goes in several transactions.
         """
-        deleted = self._in_steps([session_id], "delete_session")
-        self._remove_files(sessions_dir, deleted)
-        return bool(deleted)
+        return bool(self._in_steps([session_id], "delete_session", sessions_dir=sessions_dir))
 
     def delete_conversation(self, session_id: str, sessions_dir: Folder = None) -> list[str]:
         """Delete every link of the compression chain that the session belongs to; their ids, root first."""
         chain = self._read(lambda conn: lineage.compression_chain(conn, session_id), "delete_conversation")
-        deleted = self._in_steps(chain, "delete_conversation")
-        self._remove_files(sessions_dir, deleted)
-        return deleted
+        return self._in_steps(chain, "delete_conversation", sessions_dir=sessions_dir)
+
+    def clear_messages(self, session_id: str) -> None:
+        """Delete the messages that the session has now; the session stays, with counts of what is left.
+
+        A long session goes in several transactions, oldest messages first. What another program
+        appends meanwhile stays.
+        """
+        steps = Steps(self._engine, "clear_messages")
+        through: int | None = None
+        while True:
+            self._check_open("clear_messages")
+
+            def work(conn: apsw.Connection, most: int, upto: int | None = through) -> retention.Cleared:
+                return retention.clear_step(conn, session_id, indexing.forget, upto, max_messages=most)
+
+            through = steps.run(work).through
+            if through is None:
+                steps.seal()
+                return
 
     def prune_candidates(self, older_than_days: float = 90, source: str | None = None) -> list[str]:
         """The ids that ``prune_sessions`` would delete now, oldest start first; deletes nothing.
@@ -99,43 +125,106 @@ class RetentionCalls(Handle):
         Raises:
             ValueError: ``older_than_days`` is negative.
         """
-        before = retention.cutoff(older_than_days)
-        return self._read(lambda conn: retention.candidates(conn, before, source), "prune_candidates")
+        old = retention.age(older_than_days, source)
+        return self._read(lambda conn: retention.candidates(conn, old), "prune_candidates")
+
+    def prune_report(
+        self,
+        older_than_days: float = 90,
+        source: str | None = None,
+        *,
+        per_source: Mapping[str, float | None] | None = None,
+    ) -> Record:
+        """What ``prune_sessions`` would delete now, and what it would keep and why; deletes nothing.
+
+        Returns:
+            ``{"sessions", "messages", "sample", "kept"}``: how many sessions would go, how many
+            messages with them (by the sessions' counters), the ids of the first 20; and for each reason
+            in ``kept`` ``{"sessions", "sample"}``: ``live`` (not ended), ``active_since`` (not old enough),
+            ``never`` (its source is never pruned), ``continued`` (a kept session goes on from it by
+            compression), ``other_source``.
+
+        Raises:
+            ValueError: an age is negative.
+        """
+        old = retention.age(older_than_days, source, per_source)
+        return self._read(lambda conn: retention.report(conn, old), "prune_report", single=True)
 
     def prune_sessions(
-        self, older_than_days: float = 90, source: str | None = None, sessions_dir: Folder = None
+        self,
+        older_than_days: float = 90,
+        source: str | None = None,
+        sessions_dir: Folder = None,
+        *,
+        per_source: Mapping[str, float | None] | None = None,
+        stop: Stop = None,
+        progress: Progress = None,
+        dry_run: bool = False,
     ) -> int:
         """Delete the ended sessions whose last activity is older; how many.
 
         A session that a kept session continues by compression stays. Works in short
-        transactions, so that other writers get in between.
+        transactions, so that other writers get in between; all of it is durable at the end.
+
+        Args:
+            older_than_days: days without activity.
+            source: only sessions of this source.
+            sessions_dir: also remove the deleted sessions' files there.
+            per_source: days for the sources in it, in place of ``older_than_days``; None for never.
+            stop: a ``threading.Event`` or a function, looked at between two steps; once it is set
+                or answers true, what was deleted so far is the result. A session of which a part
+                was deleted has its newest messages and right counters, and goes with the next prune.
+            progress: called with (sessions treated, sessions in all) after each step.
+            dry_run: delete nothing; the result is how many would go.
 
         Raises:
-            ValueError: ``older_than_days`` is negative; nothing was deleted.
+            ValueError: an age is negative; nothing was deleted.
+            TypeError: an age, a source or ``stop`` is of another type; nothing was deleted.
         """
-        before = retention.cutoff(older_than_days)
-        ids = self._read(lambda conn: retention.candidates(conn, before, source), "prune_sessions")
+        old = retention.age(older_than_days, source, per_source)
+        asked(stop)
+        ids = self._read(lambda conn: retention.candidates(conn, old), "prune_sessions")
+        if dry_run:
+            return len(ids)
 
         def step(conn: apsw.Connection, page: list[str], most: int) -> retention.Step:
-            return retention.prune_step(conn, page, indexing.forget, before, source, max_messages=most)
+            return retention.prune_step(conn, page, indexing.forget, old, max_messages=most)
 
-        deleted = self._in_steps(ids, "prune_sessions", step)
-        self._remove_files(sessions_dir, deleted)
+        deleted = self._in_steps(
+            ids, "prune_sessions", step, sessions_dir=sessions_dir, stop=stop, progress=progress
+        )
         return len(deleted)
 
     def prune_empty_ghost_sessions(self, sessions_dir: Folder = None) -> int:
         """Delete the sessions that a terminal opened and never used, a day old or more; how many."""
         ids = self._read(retention.ghosts, "prune_empty_ghost_sessions")
-        deleted = self._in_steps(ids, "prune_empty_ghost_sessions", _delete_ghosts)
-        self._remove_files(sessions_dir, deleted)
-        return len(deleted)
+        return len(
+            self._in_steps(ids, "prune_empty_ghost_sessions", _delete_ghosts, sessions_dir=sessions_dir)
+        )
 
     # -- the file --
 
-    def vacuum(self) -> None:
-        """Write the file anew without its free pages. Other writers wait meanwhile."""
+    def vacuum(self, *, incremental: bool = False, stop: Stop = None) -> None:
+        """Write the file anew without its free pages. Other writers wait meanwhile.
+
+        Args:
+            incremental: give free pages back in short steps, letting other writers in between. The file
+                is not written anew, so what is spread over it stays so. Only a file that was made for it
+                can do that (``auto_vacuum=INCREMENTAL``): any other is written anew as a whole this once
+                and can from then on, at the price of a page of pointers for each thousand pages.
+            stop: as for ``prune_sessions``; asked between the steps of ``incremental``.
+        """
         self._check_open("vacuum")
+        stopped = asked(stop)
+        if incremental and self._read(retention.frees_in_steps, "vacuum", single=True):
+            steps = Steps(self._engine, "vacuum")
+            while not stopped() and steps.run(retention.free_step).messages:
+                self._check_open("vacuum")
+            steps.seal()
+            return
         with self._engine.exclusive("vacuum") as conn:
+            if incremental:
+                conn.execute("PRAGMA auto_vacuum=INCREMENTAL")
             conn.execute("VACUUM")
 
     def maybe_auto_prune_and_vacuum(

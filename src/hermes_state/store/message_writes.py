@@ -208,10 +208,15 @@ def clear(conn: apsw.Connection, session_id: str, forget: Forget, *, limit: int 
     if ids:
         forget(conn, ids)
         conn.execute("DELETE FROM messages WHERE session_id = ? AND id <= ?", (session_id, ids[-1]))
+    recount(conn, session_id)
+    return len(ids)
+
+
+def recount(conn: apsw.Connection, session_id: str) -> None:
+    """Set the session's counters to what its messages say, which reads the tool calls of all of them."""
     left = rows(conn, "SELECT tool_calls FROM messages WHERE session_id = ?", (session_id,))[1]
     calls = sum(encode.count_tool_calls(stored) for (stored,) in left)
     conn.execute(_SET_COUNTERS, (len(left), calls, session_id))
-    return len(ids)
 
 
 def bound_id(session_id: str) -> str:

@@ -1,0 +1,104 @@
+"""Deletions in short write transactions: how long one holds the lock, and what comes between two."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import apsw
+
+from hermes_state.engine.core import Engine
+from hermes_state.engine.worker import StepSize
+from hermes_state.store import retention
+
+T = TypeVar("T")
+Stop = Callable[[], object] | threading.Event | None
+"""Asked between two steps whether to stop: a function that answers, or an event that is set."""
+Progress = Callable[[int, int], object] | None
+
+HOLD_S = 0.050
+"""How long one step should hold the write lock, seconds, its COMMIT included."""
+REST_S = 0.012
+"""A rest between two steps: longer than a waiting writer's longest pause (``patience.EAGER_MAX_S``), so
+that one that has waited less than five seconds surely comes by in it."""
+REST_EVERY_S = 0.090
+"""So much holding may pass without a rest as long as no other connection has written."""
+
+
+class Sized(Protocol):
+    """What a step tells of itself."""
+
+    @property
+    def messages(self) -> int:
+        """How many messages, or pages, it has treated."""
+
+
+S = TypeVar("S", bound=Sized)
+
+
+def asked(stop: Stop) -> Callable[[], bool]:
+    """``stop`` as a function.
+
+    Raises:
+        TypeError: neither callable nor an event.
+    """
+    if stop is None:
+        return lambda: False
+    ask: Callable[[], object] = stop.is_set if isinstance(stop, threading.Event) else stop
+    if not callable(ask):
+        raise TypeError(f"stop must be callable or an Event, not {type(stop).__name__}")
+    return lambda: bool(ask())
+
+
+class Steps:
+    """One operation's write transactions, one after the other.
+
+    The first is durable when it has ended, so an operation of one step costs one fsync. Those after it
+    commit without one; ``seal`` makes them durable together. What a power loss before takes away
+    was not reported as done, and each step leaves the file consistent.
+
+    Threads of this process need no rest: they stand in one line with the steps. Another process tries
+    for SQLite's lock from time to time, and a rest is what lets it have it.
+
+    Args:
+        engine: whose file it is.
+        operation: its name, for errors.
+    """
+
+    def __init__(self, engine: Engine, operation: str) -> None:
+        self._engine = engine
+        self._operation = operation
+        self._size = StepSize(HOLD_S)
+        self._taken = 0
+        self._held = 0.0
+        self._version: object = None
+
+    def run(self, work: Callable[[apsw.Connection, int], S]) -> S:
+        """``work(conn, how many at most)`` in one transaction, after a rest where one is due."""
+        if self._taken:
+            self._rest()
+        others = self._version
+
+        def whole(conn: apsw.Connection) -> S:
+            # It changes when another connection, of any process, has committed.
+            ((self._version,),) = conn.execute("PRAGMA data_version").fetchall()
+            return work(conn, self._size.rows)
+
+        done, held = self._engine.upkeep.lazily(whole, self._operation, durable=not self._taken)
+        self._taken += 1
+        self._size.learn(done.messages, held)
+        # Where somebody else writes, a rest comes after every step.
+        self._held = REST_EVERY_S if others != self._version and self._taken > 1 else self._held + held
+        return done
+
+    def _rest(self) -> None:
+        if self._held >= REST_EVERY_S:
+            time.sleep(REST_S)
+            self._held = 0.0
+
+    def seal(self) -> None:
+        """Make every step durable; does nothing after a single one."""
+        if self._taken > 1:
+            self._engine.write(retention.mark_deletion, self._operation)
