@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
+from time import sleep
 from typing import Protocol, TypeVar
 
 import apsw
@@ -95,7 +95,7 @@ class Steps:
 
     def _rest(self) -> None:
         if self._held >= REST_EVERY_S:
-            time.sleep(REST_S)
+            sleep(REST_S)
             self._held = 0.0
 
     def seal(self) -> None:
