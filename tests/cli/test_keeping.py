@@ -88,8 +88,14 @@ def test_a_prune_tells_first_and_deletes_only_with_a_yes(store: Path) -> None:
     told = run("prune", "--dry-run").stdout
     assert "1 session with 1 message would go" in told
     assert "other" in told
-    assert answer("prune") == {"dry_run": True, "sessions": ["other"], "messages": 1, "deleted": 0}
-    assert answer("prune", "--source", "cli")["sessions"] == []
+    found = answer("prune")
+    assert (found["dry_run"], found["sessions"], found["sample"]) == (True, 1, ["other"])
+    assert (found["messages"], found["deleted"]) == (1, 0)
+    assert answer("prune", "--source", "cli")["sessions"] == 0
+    assert answer("prune", "--source-age", "telegram=never")["kept"]["never"]["sessions"] == 1
+    assert answer("prune", "--older-than", "500", "--source-age", "telegram=99")["sessions"] == 1
+    for wrong in ("telegram", "=5", "telegram=soon", "telegram=-1", "telegram=nan"):
+        run("prune", "--source-age", wrong, code=2)
     assert "Aborted" in run("prune", code=1, given="n\n").stderr
     with SessionDB(store) as db:
         assert db.get_session("other") is not None
@@ -133,6 +139,13 @@ def test_a_vacuum_asks_and_gives_free_pages_back(store: Path) -> None:
     found = answer("vacuum", "--yes")
     assert found["bytes_after"] < found["bytes_before"]
     assert "became" in run("vacuum", "-y").stdout
+    run("vacuum", "--incremental", "-y")
+    with SessionDB(store) as db:
+        db.append_messages("other", [{"role": "user", "content": f"{n} " * 500} for n in range(300)])
+        db.clear_messages("other")
+    # It was made for it by the run before: nothing is written anew, so nothing is asked.
+    found = answer("vacuum", "--incremental")
+    assert found["bytes_after"] < found["bytes_before"]
 
 
 def test_a_vacuum_without_room_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,9 @@ from hermes_state import SCHEMA_VERSION, SessionDB
 from hermes_state.cli import options, output, stores
 from hermes_state.cli.failures import Refused
 from hermes_state.cli.text import clean, count_text, plural, size_text, time_text, when_text
-from hermes_state.store import figures, health
-from hermes_state.store.values import json_list
+from hermes_state.store import figures, health, retention
 
 Record = dict[str, Any]
-SHOWN = 20
-"""Candidates of a prune that are printed."""
 SPARE_BYTES = 16_000_000
 
 
@@ -60,6 +57,21 @@ def optimize_command(db: Path | None, trigram: str | None, rebuild: bool, as_jso
     )
 
 
+def _ages(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, float | None]:
+    """Source -> the age in days at which its sessions go, None for never, from NAME=DAYS and NAME=never."""
+    ages: dict[str, float | None] = {}
+    for text in given:
+        source, _, days = text.rpartition("=")
+        try:
+            age = None if days == "never" else float(days)
+        except ValueError:
+            age = -1.0
+        if not source or (age is not None and not age >= 0):
+            raise click.BadParameter(f"{text!r} is not NAME=DAYS or NAME=never", ctx, param)
+        ages[source] = age
+    return ages
+
+
 @click.command("prune")
 @options.db
 @click.option(
@@ -68,6 +80,10 @@ def optimize_command(db: Path | None, trigram: str | None, rebuild: bool, as_jso
 )  # fmt: skip
 @options.source
 @click.option(
+    "--source-age", "ages", multiple=True, callback=_ages, metavar="NAME=DAYS",
+    help="Another age for a source, as cron=7; NAME=never keeps them. May be repeated.",
+)  # fmt: skip
+@click.option(
     "--sessions-dir", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
     help="Also delete the sessions' transcripts in this folder.",
 )  # fmt: skip
@@ -75,8 +91,8 @@ def optimize_command(db: Path | None, trigram: str | None, rebuild: bool, as_jso
 @options.yes
 @options.as_json
 def prune_command(
-    db: Path | None, days: float, source: str | None, sessions_dir: Path | None, dry_run: bool, yes: bool,
-    as_json: bool,
+    db: Path | None, days: float, source: str | None, ages: dict[str, float | None],
+    sessions_dir: Path | None, dry_run: bool, yes: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Delete ended sessions that are old. Tells first which would go, and asks.
 
@@ -84,16 +100,17 @@ def prune_command(
     store. The file keeps its size until vacuum. With --json it asks nothing, and deletes only with --yes.
     """
     with stores.opened(db) as store:
-        ids = store.prune_candidates(days, source)
-        messages = store._read(lambda conn: figures.message_total(conn, json_list(ids)), "prune")
-        report: Record = {"dry_run": dry_run or (as_json and not yes), "sessions": ids, "messages": messages}
+        report = store.prune_report(days, source, per_source=ages or None)
+        report |= {"dry_run": dry_run or (as_json and not yes), "deleted": 0}
         if not as_json:
-            _print_candidates(store, ids, messages)
-        report["deleted"] = 0
-        if ids and not report["dry_run"]:
-            options.confirm(f"Delete {plural(len(ids), 'session')}? This cannot be undone", yes)
-            with output.progress("deleting"):
-                report["deleted"] = store.prune_sessions(days, source, sessions_dir)
+            _print_candidates(store, report)
+        if report["sessions"] and not report["dry_run"]:
+            question = f"Delete {plural(report['sessions'], 'session')}? This cannot be undone"
+            options.confirm(question, yes)
+            with output.progress("deleting") as advance:
+                report["deleted"] = store.prune_sessions(
+                    days, source, sessions_dir, per_source=ages or None, progress=advance
+                )
     if as_json:
         output.print_json(report)
     elif report["deleted"]:
@@ -102,13 +119,14 @@ def prune_command(
         )
 
 
-def _print_candidates(store: SessionDB, ids: list[str], messages: int) -> None:
-    if not ids:
+def _print_candidates(store: SessionDB, report: Record) -> None:
+    number, messages = report["sessions"], report["messages"]
+    if not number:
         output.say("no session is old enough")
         return
-    output.say(f"{plural(len(ids), 'session')} with {plural(messages, 'message')} would go:")
+    output.say(f"{plural(number, 'session')} with {plural(messages, 'message')} would go:")
     shown = output.table("id", "started", ">messages", "source", "~title")
-    for session_id in ids[:SHOWN]:
+    for session_id in report["sample"]:
         row = store.get_session(session_id)
         if row is not None:
             output.add_row(
@@ -120,15 +138,19 @@ def _print_candidates(store: SessionDB, ids: list[str], messages: int) -> None:
                 clean(str(row["title"] or "-"), 80),
             )
     output.show(output.console(), shown)
-    if len(ids) > SHOWN:
-        output.say(f"... and {len(ids) - SHOWN:,} more (--json has them all)")
+    if number > len(report["sample"]):
+        output.say(f"... and {number - len(report['sample']):,} more")
 
 
 @click.command("vacuum")
 @options.db
+@click.option(
+    "--incremental", is_flag=True,
+    help="Give free pages back in short steps; a file that was not made for it is written anew this once.",
+)  # fmt: skip
 @options.yes
 @options.as_json
-def vacuum_command(db: Path | None, yes: bool, as_json: bool) -> None:
+def vacuum_command(db: Path | None, incremental: bool, yes: bool, as_json: bool) -> None:
     """Write the file anew without its free pages.
 
     The one command for which other programs' writes wait until it is done, so it asks. It needs free disk
@@ -138,15 +160,15 @@ def vacuum_command(db: Path | None, yes: bool, as_json: bool) -> None:
     with stores.opened(db) as store:
         pages = store._read(figures.pages, "vacuum")
         before = pages["page_size"] * pages["page_count"]
-        _refuse_without_room(path, before)
-        free = pages["free_pages"] * pages["page_size"]
-        options.confirm(
-            f"Write {size_text(before)} anew to free {size_text(free)}? Others' writes wait meanwhile",
-            yes,
-        )
+        if not (incremental and store._read(retention.frees_in_steps, "vacuum", single=True)):
+            _refuse_without_room(path, before)
+            free = size_text(pages["free_pages"] * pages["page_size"])
+            options.confirm(
+                f"Write {size_text(before)} anew to free {free}? Others' writes wait meanwhile", yes
+            )
         started = time.monotonic()
-        with output.progress("writing the file anew"):
-            store.vacuum()
+        with output.progress("freeing pages" if incremental else "writing the file anew"):
+            store.vacuum(incremental=incremental)
         seconds = time.monotonic() - started
         pages = store._read(figures.pages, "vacuum")
     after = pages["page_size"] * pages["page_count"]

@@ -81,9 +81,3 @@ def ids_with_prefix(conn: apsw.Connection, prefix: str, limit: int) -> list[str]
         return column(conn, "SELECT id FROM sessions ORDER BY started_at DESC LIMIT ?", (bound(limit),))
     sql = "SELECT id FROM sessions WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
     return column(conn, sql, (key, end_of_prefix(key), bound(limit)))
-
-
-def message_total(conn: apsw.Connection, ids: str) -> int:
-    """How many messages the sessions of ``ids`` (a JSON list) have."""
-    sql = "SELECT COUNT(*) FROM messages WHERE session_id IN (SELECT value FROM json_each(?))"
-    return int(scalar(conn, sql, (ids,)))
