@@ -171,6 +171,7 @@ class MessageCalls(LimitedReads):
                 conn, lineage.conversation_chain(conn, session_id) if include_ancestors else [session_id]
             ),
             "get_messages_as_conversation",
+            single=not include_ancestors,
         )
 
     def get_messages_around(self, session_id: str, around_message_id: int, window: int = 5) -> Record:
