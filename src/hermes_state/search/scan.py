@@ -60,6 +60,8 @@ def scan(conn: apsw.Connection, plan: Plan, filters: Filters, above: int = 0) ->
     hits: list[_Hit] = []
     for start in range(0, len(candidates), _BATCH):
         hits.extend(_matching(conn, plan, candidates[start : start + _BATCH], fold))
+        if filters.order == "rank" and len(page := _page(hits, filters)) == filters.limit:
+            return [hit.id for hit in page]  # older messages come behind it
     if filters.order != "rank":
         hits.sort(key=lambda hit: (hit.stamp, hit.id), reverse=filters.order == "newest")
     return [hit.id for hit in _page(hits, filters)]
