@@ -28,6 +28,8 @@ class UpgradeProgress:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._mutex = threading.Lock()
+        self._telling = threading.RLock()
+        self._told = -1
         self._listeners: list[Listener] = []
         self._logged = time.monotonic()
 
@@ -43,16 +45,21 @@ class UpgradeProgress:
                 self._listeners.remove(listener)
 
     def tell(self, done: int, total: int) -> None:
-        """Log, if it is time or the end, and call the listeners; call it without the write lock."""
-        with self._mutex:
-            listeners = list(self._listeners)
-            due = done >= total or time.monotonic() - self._logged >= LOG_EVERY_S
-            if due:
+        """Log, if it is time or the end, and call the listeners; call it without the write lock.
+
+        Several threads make steps: they tell one at a time, and what comes late is not told.
+        """
+        with self._telling:
+            if done <= self._told:
+                return
+            self._told = done
+            if done >= total or time.monotonic() - self._logged >= LOG_EVERY_S:
                 self._logged = time.monotonic()
-        if due:
-            log.info("upgrade of %s: indexed up to message %d of %d", self._path, done, total)
-        for listener in listeners:
-            self._call(listener, done, total)
+                log.info("upgrade of %s: indexed up to message %d of %d", self._path, done, total)
+            with self._mutex:
+                listeners = list(self._listeners)
+            for listener in listeners:
+                self._call(listener, done, total)
 
     def _call(self, listener: Listener, done: int, total: int) -> None:
         try:
