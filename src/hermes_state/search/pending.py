@@ -16,7 +16,7 @@ from . import tables
 from .filters import Filters
 from .plan import Plan
 from .results import page
-from .scan import scan
+from .scan import scan, seconds
 
 Hits = list[dict[str, Any]]
 
@@ -37,5 +37,5 @@ def joined(
     known = {hit["id"] for hit in above}
     hits = above + [hit for hit in indexed(whole) if hit["id"] not in known]
     if chosen.order != "rank":
-        hits.sort(key=lambda hit: (hit["timestamp"], hit["id"]), reverse=chosen.order == "newest")
+        hits.sort(key=lambda hit: (seconds(hit["timestamp"]), hit["id"]), reverse=chosen.order == "newest")
     return hits[chosen.offset :] if end < 0 else hits[chosen.offset : end]

@@ -81,10 +81,10 @@ def _matching(
     wanted = set(ids)
     for row_id, stamp, session, *texts in found:
         if row_id in wanted and Folded(searchable.text(*texts), fold).matches(plan):
-            yield _Hit(row_id, _seconds(stamp), session)
+            yield _Hit(row_id, seconds(stamp), session)
 
 
-def _seconds(stamp: object) -> float:
+def seconds(stamp: object) -> float:
     """A stored timestamp to order by; what is no number (another program's) comes last, as in SQL."""
     return float(stamp) if isinstance(stamp, int | float) else float("inf")
 
@@ -105,7 +105,7 @@ def _page(hits: list[_Hit], filters: Filters) -> list[_Hit]:
         elif after.order == ORDER:
             hits = [hit for hit in hits if hit.id < after.id]
         else:
-            last = (_seconds(after.key), after.id)
+            last = (seconds(after.key), after.id)
             newest = after.order == "newest"
             hits = [h for h in hits if ((h.stamp, h.id) < last if newest else (h.stamp, h.id) > last)]
     return hits[offset:] if filters.limit < 0 else hits[offset : offset + filters.limit]
