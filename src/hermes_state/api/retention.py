@@ -22,11 +22,11 @@ Step = Callable[[apsw.Connection, list[str], int], retention.Step]
 
 
 def _delete(conn: apsw.Connection, ids: list[str], most: int) -> retention.Step:
-    return retention.delete_step(conn, ids, indexing.forget, max_messages=most)
+    return retention.delete_step(conn, ids, indexing.forget, max_bytes=most)
 
 
 def _delete_ghosts(conn: apsw.Connection, ids: list[str], most: int) -> retention.Step:
-    return retention.ghost_step(conn, ids, indexing.forget, max_messages=most)
+    return retention.ghost_step(conn, ids, indexing.forget, max_bytes=most)
 
 
 class RetentionCalls(Handle):
@@ -112,7 +112,7 @@ class RetentionCalls(Handle):
             self._check_open("clear_messages")
 
             def work(conn: apsw.Connection, most: int, upto: int | None = through) -> retention.Cleared:
-                return retention.clear_step(conn, session_id, indexing.forget, upto, max_messages=most)
+                return retention.clear_step(conn, session_id, indexing.forget, upto, max_bytes=most)
 
             through = steps.run(work).through
             if through is None:
@@ -188,7 +188,7 @@ class RetentionCalls(Handle):
             return len(ids)
 
         def step(conn: apsw.Connection, page: list[str], most: int) -> retention.Step:
-            return retention.prune_step(conn, page, indexing.forget, old, max_messages=most)
+            return retention.prune_step(conn, page, indexing.forget, old, max_bytes=most)
 
         deleted = self._in_steps(
             ids, "prune_sessions", step, sessions_dir=sessions_dir, stop=stop, progress=progress
@@ -218,7 +218,7 @@ class RetentionCalls(Handle):
         stopped = asked(stop)
         if incremental and self._read(retention.frees_in_steps, "vacuum", single=True):
             steps = Steps(self._engine, "vacuum")
-            while not stopped() and steps.run(retention.free_step).messages:
+            while not stopped() and steps.run(retention.free_step).weight:
                 self._check_open("vacuum")
             steps.seal()
             return

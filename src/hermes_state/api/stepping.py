@@ -10,7 +10,6 @@ from typing import Protocol, TypeVar
 import apsw
 
 from hermes_state.engine.core import Engine
-from hermes_state.engine.worker import StepSize
 from hermes_state.store import retention
 
 T = TypeVar("T")
@@ -23,6 +22,8 @@ HOLD_S = 0.050
 REST_S = 0.012
 """A rest between two steps: longer than a waiting writer's longest pause (``patience.EAGER_MAX_S``), so
 that one that has waited less than five seconds surely comes by in it."""
+FIRST_BYTES, LEAST_BYTES, MOST_BYTES = 120_000, 40_000, 1_000_000
+"""Weight of the first step, and the bounds of those that are fitted to ``HOLD_S``."""
 REST_EVERY_S = 0.090
 """So much holding may pass without a rest as long as no other connection has written."""
 
@@ -31,8 +32,8 @@ class Sized(Protocol):
     """What a step tells of itself."""
 
     @property
-    def messages(self) -> int:
-        """How many messages, or pages, it has treated."""
+    def weight(self) -> int:
+        """What it has treated, bytes."""
 
 
 S = TypeVar("S", bound=Sized)
@@ -70,13 +71,13 @@ class Steps:
     def __init__(self, engine: Engine, operation: str) -> None:
         self._engine = engine
         self._operation = operation
-        self._size = StepSize(HOLD_S)
+        self._bytes = FIRST_BYTES
         self._taken = 0
         self._held = 0.0
         self._version: object = None
 
     def run(self, work: Callable[[apsw.Connection, int], S]) -> S:
-        """``work(conn, how many at most)`` in one transaction, after a rest where one is due."""
+        """``work(conn, bytes at most)`` in one transaction, after a rest where one is due."""
         if self._taken:
             self._rest()
         others = self._version
@@ -84,14 +85,20 @@ class Steps:
         def whole(conn: apsw.Connection) -> S:
             # It changes when another connection, of any process, has committed.
             ((self._version,),) = conn.execute("PRAGMA data_version").fetchall()
-            return work(conn, self._size.rows)
+            return work(conn, self._bytes)
 
         done, held = self._engine.upkeep.lazily(whole, self._operation, durable=not self._taken)
         self._taken += 1
-        self._size.learn(done.messages, held)
+        self._fit(done.weight, held)
         # Where somebody else writes, a rest comes after every step.
         self._held = REST_EVERY_S if others != self._version and self._taken > 1 else self._held + held
         return done
+
+    def _fit(self, weight: int, seconds: float) -> None:
+        """Let the next step weigh what would have taken HOLD_S; one odd step changes little."""
+        if weight >= LEAST_BYTES and seconds > 0:
+            fitting = weight * HOLD_S / seconds
+            self._bytes = int(max(LEAST_BYTES, min(MOST_BYTES, (2 * self._bytes + fitting) / 3)))
 
     def _rest(self) -> None:
         if self._held >= REST_EVERY_S:

@@ -12,7 +12,7 @@ import json
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apsw
@@ -34,10 +34,14 @@ AUTO_VACUUM_INCREMENTAL = 2
 AUTO_PRUNE_KEY = "last_auto_prune"
 DELETION_KEY = "hermes_state.last_deletion"
 
-STEP_MESSAGES = 200
-STEP_BYTES = 1_000_000
+STEP_MESSAGES = 512
+STEP_BYTES = 250_000
 STEP_SESSIONS = 200
-"""Bounds of a step: messages, bytes of their text (taking it out of the indexes reads it), sessions."""
+"""Bounds of a step: messages, their weight, sessions."""
+ROW_BYTES = 200
+"""What a message weighs beside the bytes of its text, which the indexes must read to forget it."""
+PAGE_BYTES = 1000
+"""What a page that is given back weighs."""
 
 REPORT_SAMPLES = 20
 """Ids of each kind that a report of a prune names."""
@@ -51,11 +55,13 @@ class Step:
         deleted: ids of the sessions that are gone now.
         remaining: ids still to be deleted, for the next step; empty when all is done.
         messages: how many messages were deleted.
+        weight: what they weighed, bytes.
     """
 
     deleted: list[str]
     remaining: list[str]
     messages: int
+    weight: int = 0
 
     @property
     def done(self) -> bool:
@@ -69,18 +75,22 @@ class Cleared:
 
     Attributes:
         through: what to give to the next step; None when no more is left to do.
-        messages: how many messages were deleted.
+        weight: what the deleted messages weighed, bytes.
     """
 
     through: int | None
-    messages: int
+    weight: int
 
 
 @dataclass(frozen=True)
 class Freed:
-    """What one step of ``free_step`` did: how many pages it gave back."""
+    """What one step of ``free_step`` did.
 
-    messages: int
+    Attributes:
+        weight: what the pages weighed that it gave back; 0 when none is left.
+    """
+
+    weight: int
 
 
 @dataclass(frozen=True)
@@ -275,17 +285,20 @@ def still_old(conn: apsw.Connection, ids: list[str], old: Age) -> list[str]:
     return [session_id for session_id in ids if session_id in found]
 
 
-def prune_step(
-    conn: apsw.Connection, ids: list[str], forget: Forget, old: Age, *, max_messages: int = STEP_MESSAGES
-) -> Step:
+def prune_step(conn: apsw.Connection, ids: list[str], forget: Forget, old: Age, **bounds: int) -> Step:
     """``delete_step`` for candidates, each looked at again first; one that is in use now is dropped."""
     page = still_old(conn, ids[:STEP_SESSIONS], old)
-    step = delete_step(conn, page, forget, max_messages=max_messages)
-    return Step(step.deleted, step.remaining + ids[STEP_SESSIONS:], step.messages)
+    step = delete_step(conn, page, forget, **bounds)
+    return replace(step, remaining=step.remaining + ids[STEP_SESSIONS:])
 
 
 def delete_step(
-    conn: apsw.Connection, ids: list[str], forget: Forget, *, max_messages: int = STEP_MESSAGES
+    conn: apsw.Connection,
+    ids: list[str],
+    forget: Forget,
+    *,
+    max_messages: int = STEP_MESSAGES,
+    max_bytes: int = STEP_BYTES,
 ) -> Step:
     """Delete a bounded part of the sessions ``ids``: messages oldest first, then the row.
 
@@ -295,13 +308,13 @@ def delete_step(
     """
     page = [clean(session_id) for session_id in ids[:STEP_SESSIONS] if isinstance(session_id, str)]
     found = rows(conn, _NEXT_MESSAGES, (json_list(page), max_messages + 1))[1]
-    part = _within(found, max_messages)
+    part = _within(found, max_messages, max_bytes)
     if part:
         _delete_messages(conn, page, part, forget)
     # What comes before the first message that stays is empty now.
     emptied = page[: found[len(part)][0]] if len(part) < len(found) else page
     gone = _delete_rows(conn, emptied)
-    return Step(gone, page[len(emptied) :] + ids[STEP_SESSIONS:], len(part))
+    return Step(gone, page[len(emptied) :] + ids[STEP_SESSIONS:], len(part), _weight(part))
 
 
 def delete_session(conn: apsw.Connection, session_id: str, forget: Forget) -> bool:
@@ -323,7 +336,7 @@ def clear_step(
     forget: Forget,
     through: int | None = None,
     *,
-    max_messages: int = STEP_MESSAGES,
+    max_bytes: int = STEP_BYTES,
 ) -> Cleared:
     """Delete a bounded number of the session's messages, oldest first; the session stays.
 
@@ -334,14 +347,14 @@ def clear_step(
     session_id = message_writes.bound_id(session_id)
     if through is None:
         through = scalar(conn, "SELECT MAX(id) FROM messages WHERE session_id = ?", (session_id,))
-    found = rows(conn, _NEXT_OF_ONE, (session_id, through, max_messages + 1))[1]
-    part = _within(found, max_messages)
+    found = rows(conn, _NEXT_OF_ONE, (session_id, through, STEP_MESSAGES + 1))[1]
+    part = _within(found, STEP_MESSAGES, max_bytes)
     if part:
         _delete_messages(conn, [session_id], part, forget)
     if len(part) < len(found):
-        return Cleared(through, len(part))
+        return Cleared(through, _weight(part))
     message_writes.recount(conn, session_id)
-    return Cleared(None, len(part))
+    return Cleared(None, _weight(part))
 
 
 def ghosts(conn: apsw.Connection, now: float | None = None) -> list[str]:
@@ -359,7 +372,7 @@ def ghost_step(
     """``delete_step`` for ghosts, each looked at again first: one that came to life since is dropped."""
     page = column(conn, _STILL_GHOSTS, (_ghost_before(now), json_list(ids[:STEP_SESSIONS])))
     step = delete_step(conn, page, forget, **bounds)
-    return Step(step.deleted, step.remaining + ids[STEP_SESSIONS:], step.messages)
+    return replace(step, remaining=step.remaining + ids[STEP_SESSIONS:])
 
 
 def _ghost_before(now: float | None) -> float:
@@ -381,17 +394,17 @@ def frees_in_steps(conn: apsw.Connection) -> bool:
     return bool(scalar(conn, "PRAGMA auto_vacuum") == AUTO_VACUUM_INCREMENTAL)
 
 
-def free_step(conn: apsw.Connection, most: int) -> Freed:
-    """Cut about ``most`` free pages off the file, or 64; nothing where none is free."""
+def free_step(conn: apsw.Connection, max_bytes: int = STEP_BYTES) -> Freed:
+    """Cut free pages of about that weight off the file, 64 at least; nothing where none is free."""
     before = left = int(scalar(conn, "PRAGMA freelist_count"))
-    while left and (before == left or before - left < most):
+    while left and (before == left or (before - left) * PAGE_BYTES < max_bytes):
         # A pragma takes no bound value. It works while its (empty) rows are read.
         conn.execute("PRAGMA incremental_vacuum(64)").fetchall()
         now_left = int(scalar(conn, "PRAGMA freelist_count"))
         if now_left == left:
             break
         left = now_left
-    return Freed(before - left)
+    return Freed((before - left) * PAGE_BYTES)
 
 
 def mark_deletion(conn: apsw.Connection) -> None:
@@ -414,14 +427,18 @@ def _delete_all(conn: apsw.Connection, ids: list[str], forget: Forget) -> list[s
     return deleted
 
 
-def _within(found: list[tuple[Any, ...]], max_messages: int) -> list[tuple[Any, ...]]:
+def _within(found: list[tuple[Any, ...]], max_messages: int, max_bytes: int) -> list[tuple[Any, ...]]:
     """The leading rows of (session index, message id, bytes) that fit in a step; one always does."""
     total = 0
     for number, (_, _, size) in enumerate(found):
-        total += size
-        if number >= max_messages or (number and total > STEP_BYTES):
+        total += size + ROW_BYTES
+        if number >= max_messages or (number and total > max_bytes):
             return found[:number]
     return found
+
+
+def _weight(part: list[tuple[Any, ...]]) -> int:
+    return sum(size + ROW_BYTES for _, _, size in part)
 
 
 def _delete_messages(
