@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import apsw
@@ -54,14 +55,30 @@ def _declared(conn: apsw.Connection, table: str) -> dict[str, str]:
 EXPECTED: Columns = parse_schema_columns(TABLES_SQL)
 
 _LIVE_SQL = """
-SELECT m.name, c.name FROM sqlite_master AS m, pragma_table_info(m.name) AS c
+SELECT m.name, c.name, m.sql FROM sqlite_master AS m, pragma_table_info(m.name) AS c
 WHERE m.type = 'table' AND m.name IN ('sessions', 'messages', 'state_meta', 'schema_version')
 """
 
 
-def missing_columns(conn: apsw.Connection) -> list[tuple[str, str]]:
-    """The (table, column) pairs of SCHEMA_SQL that the file lacks; a table that is absent counts whole."""
-    live = set(conn.execute(_LIVE_SQL).fetchall())
+_known: dict[tuple[str, ...], frozenset[tuple[str, str]]] = {}
+"""CREATE TABLE texts, as files hold them -> their (table, column) pairs, as SQLite read them."""
+_MOST_KNOWN = 64
+
+
+def missing_columns(conn: apsw.Connection, texts: Mapping[str, str] | None = None) -> list[tuple[str, str]]:
+    """The (table, column) pairs of SCHEMA_SQL that the file lacks; a table that is absent counts whole.
+
+    ``texts``: the CREATE TABLE texts of the file by name, where the caller has them. SQLite need not be
+    asked again for the columns of texts that this process has met before.
+    """
+    live = None if texts is None else _known.get(tuple(texts.get(table, "") for table in EXPECTED))
+    if live is None:
+        found = conn.execute(_LIVE_SQL).fetchall()
+        live = frozenset((table, name) for table, name, _ in found)
+        if len(_known) < _MOST_KNOWN:
+            # The texts of the same moment: another process may be adding columns.
+            now = {table: text for table, _, text in found}
+            _known[tuple(now.get(table, "") for table in EXPECTED)] = live
     return [(table, name) for table, names in EXPECTED.items() for name in names if (table, name) not in live]
 
 

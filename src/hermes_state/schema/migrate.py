@@ -135,7 +135,12 @@ def inspect(conn: apsw.Connection) -> Findings:
         table in objects and _lacks_first(conn, table) for table in ddl.FTS_TABLES
     )
     return Findings(
-        version, objects, missing_columns(conn), ddl.META_UPGRADE in meta, ddl.META_WATERMARK in meta, hollow
+        version,
+        objects,
+        missing_columns(conn, objects),
+        ddl.META_UPGRADE in meta,
+        ddl.META_WATERMARK in meta,
+        hollow,
     )
 
 
