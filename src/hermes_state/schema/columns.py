@@ -73,7 +73,7 @@ def missing_columns(conn: apsw.Connection, texts: Mapping[str, str] | None = Non
     """
     live = None if texts is None else _known.get(tuple(texts.get(table, "") for table in EXPECTED))
     if live is None:
-        found = conn.execute(_LIVE_SQL).fetchall()
+        found = [(str(table), str(name), str(text)) for table, name, text in conn.execute(_LIVE_SQL)]
         live = frozenset((table, name) for table, name, _ in found)
         if len(_known) < _MOST_KNOWN:
             # The texts of the same moment: another process may be adding columns.

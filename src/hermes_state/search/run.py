@@ -43,10 +43,16 @@ _TIME_INDEX = "idx_messages_session"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The hits of one page, and the place of its last one where the page is full."""
+    """The hits of one page, the place of the last one where the page is full, and the search they are of."""
 
     hits: list[dict[str, Any]]
-    cursor: str | None
+    place: Place | None
+    search: tuple[object, ...]
+
+    @property
+    def cursor(self) -> str | None:
+        """What the next page is asked for with; None where there is none."""
+        return None if self.place is None else cursors.write(self.place, self.search)
 
 
 def search(conn: apsw.Connection, query: str | None, **given: Any) -> list[dict[str, Any]]:
@@ -97,15 +103,15 @@ def search_page(
     if cursor is not None:
         chosen = replace(chosen, after=cursors.read(cursor, same))
     if not plan.groups or chosen.limit == 0 or chosen.sources == ():
-        return Page([], None)
+        return Page([], None, same)
     hits, rank, order = _hits(conn, plan, chosen, index_usable, on_damage)
     if not 0 < chosen.limit <= len(hits):
-        return Page(hits, None)
+        return Page(hits, None, same)
     last = hits[-1]
     key = last["timestamp"] if order in ("newest", "oldest") else rank
     seen = chosen.offset + len(hits) + (chosen.after.seen if chosen.after else 0)
     usable = key if isinstance(key, int | float | str) else None
-    return Page(hits, cursors.write(Place(order, usable, last["id"], seen), same))
+    return Page(hits, Place(order, usable, last["id"], seen), same)
 
 
 def _hits(
