@@ -75,9 +75,9 @@ class RetentionCalls(Handle):
                 remaining = done.remaining
                 if progress is not None:
                     progress(total - len(remaining), total)
+            steps.seal()
         finally:
             # Also after an error: no other call would look for the files of sessions that are gone.
-            steps.seal()
             self._remove_files(sessions_dir, deleted)
         return deleted
 

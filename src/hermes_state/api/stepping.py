@@ -22,7 +22,7 @@ HOLD_S = 0.050
 REST_S = 0.012
 """A rest between two steps: longer than a waiting writer's longest pause (``patience.EAGER_MAX_S``), so
 that one that has waited less than five seconds surely comes by in it."""
-FIRST_BYTES, LEAST_BYTES, MOST_BYTES = 120_000, 40_000, 1_000_000
+FIRST_BYTES, LEAST_BYTES, MOST_BYTES = 120_000, 40_000, 400_000
 """Weight of the first step, and the bounds of those that are fitted to ``HOLD_S``."""
 REST_EVERY_S = 0.090
 """So much holding may pass without a rest as long as no other connection has written."""
