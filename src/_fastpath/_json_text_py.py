@@ -46,8 +46,13 @@ def escape_surrogates(text: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-        return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", joined)
+        return _SURROGATE.sub(_escape, joined)
     return text
+
+
+def _escape(found: re.Match[str]) -> str:
+    # No lambda: CPython 3.12 and 3.13 crash where there is no memory to make one.
+    return f"\\u{ord(found[0]):04x}"
 
 
 def integer_text(value: int) -> str:

@@ -38,22 +38,35 @@ cdef enum:
     BLOCK = 256
 
 
-cdef bint _unstorable(str text) noexcept:
-    """Whether a surrogate stands in ``text``, asked a block at a time without a branch inside."""
-    cdef Py_ssize_t start = 0, end, i, size = PyUnicode_GET_LENGTH(text)
-    cdef const Py_UCS2* units = <const Py_UCS2*>PyUnicode_DATA(text)
-    cdef Py_UCS2 found
-    if PyUnicode_KIND(text) != 2:
-        return has_surrogate(text)
+ctypedef fused Units:
+    const Py_UCS2
+    const uint32_t
+
+
+cdef inline bint _any_unstorable(Units* units, Py_ssize_t size) noexcept nogil:
+    """Whether a NUL or a surrogate is there, asked a block at a time without a branch inside."""
+    cdef Py_ssize_t start = 0, end, i
+    cdef unsigned int found
     while start < size:
         end = min(start + BLOCK, size)
         found = 0
         for i in range(start, end):
-            found |= (units[i] & 0xF800) == 0xD800
+            found |= (units[i] >> 11 == 0x1B) | (units[i] == 0)
         if found:
             return True
         start = end
     return False
+
+
+cdef bint _unstorable(str text) noexcept:
+    """Whether a NUL or a surrogate stands in ``text``."""
+    cdef int kind = PyUnicode_KIND(text)
+    cdef void* data = PyUnicode_DATA(text)
+    if kind == 2:
+        return _any_unstorable(<const Py_UCS2*>data, PyUnicode_GET_LENGTH(text))
+    if kind == 4:
+        return _any_unstorable(<const uint32_t*>data, PyUnicode_GET_LENGTH(text))
+    return _has(text, 0)
 
 
 cdef str _column(object value):
@@ -158,9 +171,8 @@ def text(content, tool_name, tool_calls):
     joined = f"{body} {name} {calls}"
     if PyUnicode_GET_LENGTH(joined) > CAP:
         joined = PyUnicode_Substring(joined, 0, CAP)
-    if _has(joined, 0):
-        joined = joined.replace("\x00", " ")
     if _unstorable(joined):
+        joined = joined.replace("\x00", " ")
         joined = joined.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return joined + "  " if _open_end(joined, 2) else joined
 

@@ -1,7 +1,22 @@
-# Looking at the characters of an exact str without a copy. Inline only: no module of this name exists.
+# What every kernel includes: looking at the characters of an exact str without a copy. Inline only: no
+# module of this name exists.
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
+
+cdef extern from *:
+    """
+    /* Python code that raises while there is no memory for its frame may return without an exception
+       (CPython 3.11 and 3.12 lose it). Cython then adds a traceback to an exception that is not there, which
+       crashes; it was a MemoryError. */
+    static int hs_traceback_here(PyFrameObject *frame) {
+        if (!PyErr_Occurred()) {
+            PyErr_NoMemory();
+        }
+        return PyTraceBack_Here(frame);
+    }
+    #define PyTraceBack_Here hs_traceback_here
+    """
 
 cdef extern from "Python.h":
     ctypedef unsigned short Py_UCS2

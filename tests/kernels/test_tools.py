@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +69,31 @@ def test_a_difference_of_the_twins_is_told_in_the_table() -> None:
     )
     assert [line.split()[-1] for line in shown.splitlines()] == ["twins", "alike", "FAIL"]
     assert "1,000" in shown
+
+
+def test_a_test_run_that_requires_extensions_fails_without_them(tmp_path: Path) -> None:
+    package = tmp_path / "pure" / "hermes_state"
+    skipped = shutil.ignore_patterns("__pycache__", "*.so", "*.pyd", "*.c")
+    shutil.copytree(ROOT / "src" / "hermes_state", package, ignore=skipped)
+    shutil.copytree(FASTPATH, package / "_fastpath", ignore=skipped)
+    # Without the finder of an editable installation, which would find this repository's compiled kernels.
+    program = (
+        "import sys; sys.meta_path[:] = [f for f in sys.meta_path if 'Editable' not in str(f)];"
+        "import pytest; raise SystemExit(pytest.main(sys.argv[1:]))"
+    )
+    tests = str(ROOT / "tests" / "property" / "test_kernels_text.py")
+    done = subprocess.run(
+        [sys.executable, "-c", program, "-q", "-p", "no:cacheprovider", tests],
+        env={
+            **{name: value for name, value in os.environ.items() if name != "HERMES_STATE_NO_EXTENSIONS"},
+            "HERMES_STATE_REQUIRE_EXTENSIONS": "1",
+            "PYTHONPATH": str(tmp_path / "pure"),
+        },
+        cwd=ROOT, capture_output=True, text=True, timeout=250, check=False,
+    )  # fmt: skip
+    assert done.returncode not in (0, 5)
+    assert "HERMES_STATE_REQUIRE_EXTENSIONS is set and the compiled kernel" in done.stdout + done.stderr
+    assert "passed" not in done.stdout
 
 
 @pytest.mark.parametrize("path", sorted(FASTPATH.glob("*_c.pyx")), ids=lambda path: path.stem)
