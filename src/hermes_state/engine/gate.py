@@ -16,7 +16,10 @@ class Gate:
     """Counts the threads inside; ``shut`` keeps new ones out and waits for the rest."""
 
     def __init__(self) -> None:
-        self._cond = threading.Condition(threading.Lock())
+        # Entered by itself, not by the Condition: that one's __enter__ is Python, and an interrupt
+        # between taking the lock and returning from it would leave the lock with nobody.
+        self._mutex = threading.Lock()
+        self._cond = threading.Condition(self._mutex)
         self._inside = 0
         self._shut = False
         self._local = threading.local()
@@ -34,7 +37,7 @@ class Gate:
             if depth:
                 local.depth = depth + 1
             else:
-                with self._cond:
+                with self._mutex:
                     while self._shut:
                         self._cond.wait()
                     # Nothing can interrupt between these two.
@@ -55,7 +58,7 @@ class Gate:
         if depth:
             local.depth = depth
             return
-        with self._cond:
+        with self._mutex:
             if getattr(local, "depth", 0):
                 local.depth = 0
                 self._inside -= 1
@@ -68,7 +71,7 @@ class Gate:
         The gate is shut either way, but not after an exception. The calling thread must not be inside.
         """
         deadline = time.monotonic() + seconds
-        with self._cond:
+        with self._mutex:
             while self._shut:
                 self._cond.wait()
             self._shut = True
@@ -86,13 +89,14 @@ class Gate:
 
     def open(self) -> None:
         """Let threads in again."""
-        with self._cond:
+        with self._mutex:
             self._shut = False
             self._cond.notify_all()
 
     def reborn(self) -> None:
         """In a forked child: only the calling thread is left, and it is outside."""
-        self._cond = threading.Condition(threading.Lock())
+        self._mutex = threading.Lock()
+        self._cond = threading.Condition(self._mutex)
         self._inside = 0
         self._shut = False
         self._local = threading.local()

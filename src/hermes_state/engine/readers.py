@@ -18,88 +18,98 @@ POOL_SIZE = 6
 """Connections at most; more threads than that wait for one another's reads."""
 
 
+class _Loan:
+    """One use of a connection, with its place in the order of loans."""
+
+    __slots__ = ("conn", "number")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.conn: apsw.Connection | None = None
+
+
 class ReaderPool:
     """Lends connections made by ``connect``, at most ``size`` at a time.
 
     The one returned last is lent first, so that few stay warm and the rest
-    are never opened.
+    are never opened. An interrupt at any moment leaves no connection lent.
     """
 
     def __init__(self, connect: Callable[[], apsw.Connection], size: int = POOL_SIZE) -> None:
         self._connect = connect
         self._size = size
-        self._free = threading.Condition(threading.Lock())
+        # The lock is entered by itself: see engine.gate.
+        self._mutex = threading.Lock()
+        self._free = threading.Condition(self._mutex)
         self._idle: list[apsw.Connection] = []
-        self._opened = 0
         self._loans = 0
         self._lent: set[int] = set()
 
     @property
     def opened(self) -> int:
         """Connections that are open now, lent or idle."""
-        return self._opened
+        return len(self._idle) + len(self._lent)
 
     @contextmanager
     def lend(self) -> Iterator[apsw.Connection]:
         """A connection for the block; with ``BEGIN`` by the caller if it needs one snapshot."""
-        loan, conn = self._take()
+        loan = _Loan()
         try:
-            yield conn
+            yield self._take(loan)
         finally:
-            self._give_back(loan, conn)
+            try:
+                self._give_back(loan)
+            except BaseException:  # interrupted: the connection would be lent for ever
+                self._give_back(loan)
+                raise
 
     def drain(self, seconds: float) -> bool:
         """Wait until all that is lent now has come back; later loans go on. False if time ran out."""
         deadline = time.monotonic() + seconds
-        with self._free:
+        with self._mutex:
             newest = self._loans
-            while any(loan <= newest for loan in self._lent):
+            while any(number <= newest for number in self._lent):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
                 self._free.wait(left)
         return True
 
-    def _take(self) -> tuple[int, apsw.Connection]:
-        with self._free:
-            while not self._idle and self._opened >= self._size:
+    def _take(self, loan: _Loan) -> apsw.Connection:
+        with self._mutex:
+            while not self._idle and len(self._lent) >= self._size:
                 self._free.wait()
-            self._loans = loan = self._loans + 1
-            self._lent.add(loan)
+            self._loans += 1
+            loan.number = self._loans
+            self._lent.add(loan.number)
             if self._idle:
-                return loan, self._idle.pop()
-            self._opened += 1
-        try:
-            return loan, self._connect()
-        except BaseException:
-            self._gone(loan)
-            raise
+                loan.conn = self._idle[-1]
+                del self._idle[-1]
+        if loan.conn is None:
+            loan.conn = self._connect()
+        return loan.conn
 
-    def _gone(self, loan: int) -> None:
-        """A connection less is open: another may be opened in its place."""
-        with self._free:
-            self._opened -= 1
-            self._lent.discard(loan)
-            self._free.notify_all()
-
-    def _give_back(self, loan: int, conn: apsw.Connection) -> None:
-        try:
-            if conn.in_transaction:
-                conn.execute("ROLLBACK")
-        except apsw.Error:
-            # A connection that cannot even roll back is not lent again.
-            conn.close(True)
-            self._gone(loan)
-            return
-        with self._free:
-            self._idle.append(conn)
-            self._lent.discard(loan)
-            self._free.notify_all()
+    def _give_back(self, loan: _Loan) -> None:
+        """End the loan; does nothing the second time."""
+        conn = loan.conn
+        if conn is not None:
+            try:
+                if conn.in_transaction:
+                    conn.execute("ROLLBACK")
+            except apsw.Error:
+                # A connection that cannot even roll back is not lent again.
+                loan.conn = None
+                conn.close(True)
+        with self._mutex:
+            if loan.number in self._lent:
+                self._lent.discard(loan.number)
+                if loan.conn is not None:
+                    self._idle.append(loan.conn)
+                self._free.notify_all()
 
     def close(self) -> None:
         """Close the idle connections; nobody holds one any more when the engine calls this."""
-        with self._free:
+        with self._mutex:
             idle, self._idle = self._idle, []
-            self._opened -= len(idle)
         for conn in idle:
             conn.close(True)
