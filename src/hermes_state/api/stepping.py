@@ -47,7 +47,7 @@ def asked(stop: Stop) -> Callable[[], bool]:
     """
     if stop is None:
         return lambda: False
-    ask: Callable[[], object] = stop.is_set if isinstance(stop, threading.Event) else stop
+    ask: Callable[[], object] = getattr(stop, "is_set", stop)  # an Event of threading or multiprocessing
     if not callable(ask):
         raise TypeError(f"stop must be callable or an Event, not {type(stop).__name__}")
     return lambda: bool(ask())
