@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from time import sleep
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import apsw
 
 from hermes_state.engine.core import Engine
 from hermes_state.store import retention
 
-T = TypeVar("T")
 Stop = Callable[[], object] | threading.Event | None
 """Asked between two steps whether to stop: a function that answers, or an event that is set."""
 Progress = Callable[[int, int], object] | None
@@ -47,7 +46,8 @@ def asked(stop: Stop) -> Callable[[], bool]:
     """
     if stop is None:
         return lambda: False
-    ask: Callable[[], object] = getattr(stop, "is_set", stop)  # an Event of threading or multiprocessing
+    given: Any = stop
+    ask = getattr(given, "is_set", given)  # an Event of threading or multiprocessing
     if not callable(ask):
         raise TypeError(f"stop must be callable or an Event, not {type(stop).__name__}")
     return lambda: bool(ask())
