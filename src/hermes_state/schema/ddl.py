@@ -137,10 +137,13 @@ CREATE INDEX IF NOT EXISTS hs_idx_messages_session ON messages(session_id);
 CREATE INDEX IF NOT EXISTS hs_idx_messages_time ON messages(timestamp, session_id);
 CREATE INDEX IF NOT EXISTS hs_idx_sessions_list
     ON sessions(started_at DESC, id, source, parent_session_id, end_reason, ended_at);
+CREATE INDEX IF NOT EXISTS hs_idx_sessions_handoff
+    ON sessions(started_at, id) WHERE handoff_state = 'pending';
 """
 """Ours. The first is (session_id, id): every reader orders a session by id. The second orders hits by
 time and finds the sessions that were active last, without reading a message. The third serves the
-lists: in the table those columns stand behind the system prompt's overflow pages. An append pays for
+lists: in the table those columns stand behind the system prompt's overflow pages. The last holds the
+sessions that wait to be handed over, which gateways ask for all the time. An append pays for
 the first two: measured, 2 to 3 microseconds of CPU and one page of the WAL each."""
 
 HS_WORDS_SQL = """\

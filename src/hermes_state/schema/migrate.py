@@ -27,6 +27,7 @@ _NAMES = (
     "schema_version", "sessions", "messages", "state_meta",
     "idx_sessions_source", "idx_sessions_parent", "idx_sessions_started", "idx_messages_session",
     "idx_sessions_title_unique", "hs_idx_messages_session", "hs_idx_messages_time", "hs_idx_sessions_list",
+    "hs_idx_sessions_handoff",
     "hs_fts_words", "hs_idempotency",
 )  # fmt: skip
 
