@@ -63,7 +63,8 @@ def extensions() -> list:
     made = cythonize(
         modules,
         include_path=[KERNELS],
-        compiler_directives={"language_level": 3, "linetrace": TRACE},
+        # Not freethreading_compatible: kernels read lists and dicts item by item under the GIL.
+        compiler_directives={"language_level": 3, "linetrace": TRACE, "freethreading_compatible": False},
     )
     for module in made:
         # cythonize makes extensions of its own and leaves this attribute behind.
