@@ -82,7 +82,7 @@ def parts(value: Any) -> list[str]:
                 waiting.extend(list.__reversed__(item))
                 continue
             waiting.append(dict.get(item, "content"))
-            own = dict.get(item, "text")
+            own: Any = dict.get(item, "text")
             waiting.append(dict.get(own, "value") if issubclass(type(own), dict) else own)
     return out
 
