@@ -1,8 +1,9 @@
-"""The benchmark command: ``python -m benchmarks [--short]``. See benchmarks/README.md."""
+"""The benchmark command: ``python -m benchmarks [--short]``. See docs/benchmarks.md."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 import tempfile
@@ -11,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import corpus, report, rows_kernels, rows_read, rows_stalls, rows_write
-from .runner import ROWS, SHORT_READS, SHORT_WRITES, TABLES, Bench, Result, Row, Side, measure
+from . import charts, corpus, report, rows_kernels, rows_read, rows_stalls, rows_write
+from .runner import ROWS, SHORT_READS, SHORT_SECONDS, SHORT_WRITES, TABLES, Bench, Result, Row, Side, measure
 
 MODULES = (rows_write, rows_read, rows_stalls, rows_kernels)
 """The modules whose import registers the rows."""
@@ -25,10 +26,18 @@ def parser() -> argparse.ArgumentParser:
         "--short", action="store_true", help="small sizes, a subset of the rows, about a minute"
     )
     made.add_argument("--only", metavar="PATTERN", help="rows whose name has this regular expression")
-    made.add_argument("--size", help="S, M, L or a number of messages, for write rows and read files alike")
+    made.add_argument(
+        "--size", metavar="SIZE[,SIZE...]",
+        help="S, M, L or a number of messages: write rows run at the first, read rows at each",
+    )  # fmt: skip
     made.add_argument("--pairs", type=int, help="runs of each side, in turn (3 in the short form, else 5)")
     made.add_argument("--json", type=Path, metavar="FILE", help="write the run as JSON")
     made.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables as Markdown")
+    made.add_argument("--charts", type=Path, metavar="DIR", help="draw the run as SVG files")
+    made.add_argument(
+        "--from", type=Path, metavar="FILE", action="append", dest="stored",
+        help="run nothing, report what an earlier --json holds; again for more (a later file's rows count)",
+    )  # fmt: skip
     made.add_argument(
         "--peer", metavar="PATH", help="a module file with a SessionDB, in the reference's place"
     )
@@ -42,6 +51,8 @@ def parser() -> argparse.ArgumentParser:
 def main(given: Sequence[str] | None = None) -> int:
     """Run the rows; 0 unless a ratio fell behind its stored bound by more than a third."""
     options = parser().parse_args(given)
+    if options.stored:
+        return _again(options)
     if options.pairs is not None and options.pairs < 1:
         parser().error("--pairs must be 1 or more")
     chosen = [row for row in in_order(ROWS) if not options.only or re.search(options.only, row.name)]
@@ -91,12 +102,13 @@ def _bounded(options: argparse.Namespace) -> bool:
 
 def planned(chosen: list[Row], size: str | None, bench: Bench) -> Iterator[tuple[Row, str]]:
     """Each row with the label of its size, the bench set to it: read rows at M and L in the long form."""
-    given = int(size) if size and size.isdigit() else size
-    if isinstance(given, str) and given not in corpus.SIZES:
-        raise SystemExit(f"--size must be S, M, L or a number, not {given!r}")
-    write: str | int = given or (SHORT_WRITES if bench.short else "S")
+    given = [int(part) if part.isdigit() else part for part in size.split(",")] if size else []
+    for part in given:
+        if isinstance(part, str) and part not in corpus.SIZES:
+            raise SystemExit(f"--size must be S, M, L or a number, not {part!r}")
+    write: str | int = given[0] if given else (SHORT_WRITES if bench.short else "S")
     bench.writes = corpus.SIZES[write] if isinstance(write, str) else write
-    read_sizes = [given] if given else [SHORT_READS] if bench.short else ["M", "L"]
+    read_sizes: list[str | int] = given or ([SHORT_READS] if bench.short else ["M", "L"])
     for row in chosen:
         if row.table == "read":
             continue
@@ -127,7 +139,7 @@ def _measured(
 ) -> list[Result]:
     """The row's results, printed; a row behind a bound gets a second look with twice the pairs."""
     with _named(row):
-        results = measure(bench, row, sides, pairs, size)
+        results = measure(bench, row, sides, pairs, size, SHORT_SECONDS if bench.short else math.inf)
         if any(report.behind(result, bounds) for result in results):
             results = measure(bench, row, sides, 2 * pairs, size)
     for result in results:
@@ -135,11 +147,28 @@ def _measured(
     return results
 
 
+def _again(options: argparse.Namespace) -> int:
+    """Report stored runs in one; the facts are those of the last."""
+    found: dict[tuple[str, str], Result] = {}
+    about: dict[str, object] = {}
+    for path in options.stored:
+        results, about = report.from_json(path)
+        found |= {(result.key, result.size): result for result in results}
+    print(report.text_heading())
+    for result in found.values():
+        print(report.text_line(result))
+    _write(options, list(found.values()), about)
+    return 0
+
+
 def _write(options: argparse.Namespace, results: list[Result], about: dict[str, object]) -> None:
     if options.json:
         options.json.write_text(report.as_json(results, about), encoding="utf-8")
     if options.markdown:
         options.markdown.write_text(report.markdown(results, about), encoding="utf-8")
+    if options.charts:
+        for path in charts.write(results, options.charts):
+            print(f"drawn: {path}")
     if options.write_bounds:
         report.write_bounds(results, options.bounds)
 
@@ -150,7 +179,8 @@ def _judge(results: list[Result], bounds: dict[str, float]) -> int:
         print(f"{len(missed)} goals not reached (goals are for sizes S, M and L)")
     fallen = [result for result in results if report.behind(result, bounds)]
     for result in fallen:
-        print(f"behind its bound {bounds[result.key]:g}: {result.key} is at {report.number(result.ratio)}")
+        ratio = report.number(result.two_ratios[0])
+        print(f"behind its bound {bounds[result.key]:g}: {result.key} is at {ratio}")
     return 1 if fallen else 0
 
 

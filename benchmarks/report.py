@@ -8,17 +8,20 @@ import platform
 import sqlite3
 import subprocess
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from .runner import Result
+from .runner import Goal, Measure, Result
 
 ROOT = Path(__file__).resolve().parent.parent
 BOUNDS = Path(__file__).resolve().parent / "bounds.json"
 SLACK = 1 / 3
 """A ratio may be worse than its bound by this share."""
+GOAL_SHARE = 1 / 4
+"""A stored bound is no stricter than this share of the goal."""
 HEADINGS = ("row", "ours", "compared with", "ratio", "goal", "reached")
 
 
@@ -70,7 +73,13 @@ def text_heading() -> str:
 
 def markdown(results: Sequence[Result], facts: dict[str, Any]) -> str:
     """All results as Markdown tables, one a table of the goals."""
-    lines = [f"{name}: {value}  " for name, value in facts.items() if name != "results"]
+    lines = [
+        "# Benchmark report",
+        "",
+        "What the rows are, and how to run them: [benchmarks](benchmarks.md).",
+        "",
+    ]
+    lines += [f"{name}: {value}  " for name, value in facts.items() if name != "results"]
     for table in dict.fromkeys(result.table for result in results):
         lines += [
             "",
@@ -151,11 +160,31 @@ def as_json(results: Iterable[Result], about: dict[str, Any]) -> str:
             "row": result.row, "table": result.table, "measure": result.measure.name, "size": result.size,
             "unit": result.measure.unit, "ours": result.ours, "other": result.other,
             "against": result.against, "ratio": result.ratio, "ratios": result.ratios,
-            "goal": goal_text(result), "reached": result.reached,
+            "best": result.best, "percentiles": result.percentiles, "goal": goal_text(result),
+            "goal parts": asdict(result.measure.goal) if result.measure.goal else None,
+            "reached": result.reached,
         }
         for result in results
     ]  # fmt: skip
     return json.dumps({**about, "results": rows}, indent=1, ensure_ascii=False) + "\n"
+
+
+def from_json(path: Path) -> tuple[list[Result], dict[str, Any]]:
+    """The results and the facts of a run that `as_json` wrote. KeyError or ValueError if it is none."""
+    about = json.loads(path.read_text(encoding="utf-8"))
+    results = [
+        Result(
+            row=found["row"], table=found["table"], size=found["size"], against=found["against"],
+            measure=Measure(
+                found["measure"], found["unit"], Goal(**found["goal parts"]) if found["goal parts"] else None,
+                latencies=found["percentiles"] is not None,
+            ),
+            ours=found["ours"], other=found["other"], ratios=tuple(found["ratios"]),
+            best=tuple(found["best"]) if found["best"] else None, percentiles=found["percentiles"],
+        )
+        for found in about.pop("results")
+    ]  # fmt: skip
+    return results, about
 
 
 # -- bounds --
@@ -170,20 +199,30 @@ def read_bounds(path: Path = BOUNDS) -> dict[str, float]:
 
 
 def write_bounds(results: Iterable[Result], path: Path = BOUNDS) -> None:
-    """Store the worst pair's ratio of each bounded measure; bounds of rows that did not run stay."""
+    """Store a ratio for each bounded measure; bounds of rows that did not run stay.
+
+    It is the worse of the run's two ratios (median of the pairs, best runs), and no stricter than GOAL_SHARE
+    of the goal: a ratio that is far better than its goal differs much between processors.
+    """
     bounds = read_bounds(path)
     for result in results:
-        if result.measure.bound and result.ratios:
-            worst = min(result.ratios) if result.measure.more_is_better else max(result.ratios)
-            bounds[result.key] = float(f"{worst:.3g}")
+        if not result.measure.bound or not result.two_ratios:
+            continue
+        worse, goal = result.two_ratios[-1], result.measure.goal
+        if result.measure.more_is_better:
+            bound = min(worse, goal.least / GOAL_SHARE if goal and goal.least else worse)
+        else:
+            bound = max(worse, goal.most * GOAL_SHARE if goal and goal.most else worse)
+        bounds[result.key] = float(f"{bound:.3g}")
     path.write_text(json.dumps(bounds, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def behind(result: Result, bounds: dict[str, float]) -> bool:
-    """Whether the ratio is worse than its stored bound by more than SLACK."""
-    bound, ratio = bounds.get(result.key), result.ratio
-    if bound is None or ratio is None or not result.measure.bound:
+    """Whether both ratios (`Result.two_ratios`) are worse than the stored bound by more than SLACK."""
+    bound = bounds.get(result.key)
+    if bound is None or not result.two_ratios or not result.measure.bound:
         return False
+    ratio = result.two_ratios[0]
     if result.measure.more_is_better:
         return ratio < bound / (1 + SLACK)
     return ratio > bound * (1 + SLACK)

@@ -76,6 +76,7 @@ def appending(side: Side, path: Path) -> Iterator[list[float]]:
     ours, theirs = SPAWN.Pipe()
     process = SPAWN.Process(target=_until_told, args=(side, path, theirs))
     process.start()
+    theirs.close()  # if the process fails, what is waited for ends with EOFError
     taken: list[float] = []
     try:
         ours.recv()  # it has appended once

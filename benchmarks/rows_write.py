@@ -11,7 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from . import rows_bare, rows_processes
-from .runner import Bench, Goal, Measure, Side, Values, arguments, on_disk, percentile, row
+from .runner import (
+    Bench,
+    Cpu,
+    Goal,
+    Measure,
+    Side,
+    Values,
+    arguments,
+    on_disk,
+    percentile,
+    percentiles,
+    row,
+)
 
 BATCH = 100
 Messages = list[dict[str, Any]]
@@ -88,37 +100,42 @@ def append_in_batches(store: Any, messages: Messages, size: int = BATCH) -> None
 
 
 def latencies(taken: list[float], total: float) -> Values:
-    """The values of a row of many appends: total in seconds, 99th percentile in milliseconds."""
-    return {"total": total, "p99": percentile(taken, 0.99) * 1000}
+    """The values of a row of many appends: total in seconds, percentiles in milliseconds."""
+    return {"total": total, **percentiles(taken)}
 
 
 # -- until acknowledged --
 
 
+def _tail(most: float) -> Measure:
+    """The 99th percentile of single appends, with the others kept beside it."""
+    return Measure("p99", "ms", Goal(most=most), bound=False, latencies=True)
+
+
 @row(
     "append_message, 1 thread, acknowledged", "write",
-    Measure("total", "s", Goal(most=0.28)), Measure("p99", "ms", Goal(most=0.15), bound=False), short=True,
+    Measure("total", "s", Goal(most=0.28), bound=False), _tail(0.15), Measure("cpu", "s"), short=True,
 )  # fmt: skip
 def append_alone(bench: Bench, side: Side) -> Values:
     messages = bench.messages("mixed", bench.writes)
-    with fresh(bench, side) as store:
+    with fresh(bench, side) as store, Cpu(time.thread_time) as cpu:
         taken = append_one_by_one(store, messages)
-    return latencies(taken, sum(taken))
+    return {**latencies(taken, sum(taken)), "cpu": cpu.seconds}
 
 
 @row(
-    "append_message, 1 thread, against bare APSW", "write", Measure("total", "s", Goal(most=1.15)),
-    short=True, against="bare APSW", baseline=rows_bare.append,
+    "append_message, 1 thread, against bare APSW", "write",
+    Measure("total", "s", Goal(most=1.15), bound=False), Measure("cpu", "s"), short=True,
+    against="bare APSW", baseline=rows_bare.append,
 )  # fmt: skip
 def append_beside_bare(bench: Bench, side: Side) -> Values:
-    return {"total": append_alone(bench, side)["total"]}
+    return append_alone(bench, side)
 
 
-def _threads(count: int, most: float, tail: float, short: bool) -> None:
+def _threads(count: int, most: float, tail: float) -> None:
     @row(
         f"append_message, {count} threads, acknowledged", "write",
-        Measure("total", "s", Goal(most=most)), Measure("p99", "ms", Goal(most=tail), bound=False),
-        short=short,
+        Measure("total", "s", Goal(most=most), bound=False), _tail(tail), short=True,
     )  # fmt: skip
     def run(bench: Bench, side: Side) -> Values:
         messages = bench.messages("mixed", bench.writes)
@@ -127,19 +144,21 @@ def _threads(count: int, most: float, tail: float, short: bool) -> None:
         return latencies(taken, total)
 
 
-_threads(16, 0.07, 0.07, True)
-_threads(64, 0.05, 0.05, False)
+_threads(16, 0.07, 0.07)
+_threads(64, 0.05, 0.05)
 
 
 @row(
-    "append_messages, 100 a call, acknowledged", "write", Measure("total", "s", Goal(most=0.025)), short=True
-)
+    "append_messages, 100 a call, acknowledged", "write",
+    Measure("total", "s", Goal(most=0.025), bound=False), Measure("cpu", "s"), short=True,
+)  # fmt: skip
 def append_batches(bench: Bench, side: Side) -> Values:
     messages = bench.messages("mixed", bench.writes)
     with fresh(bench, side) as store:
         started = time.perf_counter()
-        append_in_batches(store, messages)
-        return {"total": time.perf_counter() - started}
+        with Cpu(time.thread_time) as cpu:
+            append_in_batches(store, messages)
+        return {"total": time.perf_counter() - started, "cpu": cpu.seconds}
 
 
 # -- until everything is searchable and the file closed --
@@ -148,17 +167,19 @@ def append_batches(bench: Bench, side: Side) -> Values:
 def closed(
     bench: Bench, side: Side, kind: str, append: Callable[[Any, Messages], Any], **options: Any
 ) -> Values:
-    """Seconds of appends and ``close()``, and megabytes of the closed file."""
+    """Seconds of appends and ``close()``, all threads' processor seconds, megabytes of the closed file."""
     messages = bench.messages(kind, bench.writes)
     with bench.folder() as folder:
         path: Path = folder / "state.db"
         store = side.open(path, **options)
         started = time.perf_counter()
-        try:
-            append(store, messages)
-        finally:
-            store.close()
-        return {"total": time.perf_counter() - started, "file": on_disk(path) / 1e6}
+        with Cpu() as cpu:
+            try:
+                append(store, messages)
+            finally:
+                store.close()
+        total = time.perf_counter() - started
+        return {"total": total, "cpu": cpu.seconds, "file": on_disk(path) / 1e6}
 
 
 def _sixteen(store: Any, messages: Messages) -> None:
@@ -168,7 +189,8 @@ def _sixteen(store: Any, messages: Messages) -> None:
 @row(
     "1 thread, all searchable, closed, trigram all",
     "write",
-    Measure("total", "s", Goal(most=0.33)),
+    Measure("total", "s", Goal(most=0.33), bound=False),
+    Measure("cpu", "s"),
     short=True,
 )
 def closed_alone(bench: Bench, side: Side) -> Values:
@@ -187,7 +209,7 @@ def closed_sixteen_unspaced(bench: Bench, side: Side) -> Values:
 
 @row(
     "append_messages of 100, all searchable, closed, trigram all", "write",
-    Measure("total", "s", Goal(most=0.15)), short=True,
+    Measure("total", "s", Goal(most=0.15), bound=False), Measure("cpu", "s"), short=True,
 )  # fmt: skip
 def closed_batches(bench: Bench, side: Side) -> Values:
     return closed(bench, side, "mixed", append_in_batches, trigram="all")
@@ -195,7 +217,8 @@ def closed_batches(bench: Bench, side: Side) -> Values:
 
 @row(
     "append_messages of 100, closed, against a bare APSW bulk load", "write",
-    Measure("total", "s", Goal(most=1.25)), short=True, against="bare APSW", baseline=rows_bare.bulk,
+    Measure("total", "s", Goal(most=1.25), bound=False), Measure("cpu", "s"), short=True,
+    against="bare APSW", baseline=rows_bare.bulk,
 )  # fmt: skip
 def closed_batches_beside_bare(bench: Bench, side: Side) -> Values:
     return closed(bench, side, "mixed", append_in_batches, trigram="all")
@@ -203,7 +226,8 @@ def closed_batches_beside_bare(bench: Bench, side: Side) -> Values:
 
 @row(
     "append_messages of 100, all searchable, closed, unspaced, English", "write",
-    Measure("total", "s", Goal(most=0.06)), Measure("file", "MB", Goal(most=0.50)), short=True,
+    Measure("total", "s", Goal(most=0.06), bound=False), Measure("cpu", "s"),
+    Measure("file", "MB", Goal(most=0.50)), short=True,
 )  # fmt: skip
 def closed_batches_unspaced(bench: Bench, side: Side) -> Values:
     return closed(bench, side, "english", append_in_batches, trigram="unspaced")
@@ -252,17 +276,20 @@ def burning(threads: int) -> Iterator[None]:
 
 
 @row(
-    "one append while two threads burn CPU", "write", Measure("p99", "ms", Goal(most=0.35)),
-    Measure("median", "ms"),
+    "one append while two threads burn CPU", "write", _tail(0.35), Measure("median", "ms", bound=False),
 )  # fmt: skip
 def append_beside_burning(bench: Bench, side: Side) -> Values:
     messages = bench.messages("mixed", bench.scale(40, 200))
     with fresh(bench, side) as store, burning(2):
         taken = append_one_by_one(store, messages)
-    return {"p99": percentile(taken, 0.99) * 1000, "median": percentile(taken, 0.5) * 1000}
+    found = percentiles(taken)
+    return {**found, "median": found["p50"]}
 
 
-@row("1 MB message, acknowledged", "write", Measure("total", "ms", Goal(most=0.02)), short=True)
+@row(
+    "1 MB message, acknowledged", "write", Measure("total", "ms", Goal(most=0.02), bound=False),
+    Measure("cpu", "s"), short=True,
+)  # fmt: skip
 def append_large(bench: Bench, side: Side) -> Values:
     chance = random.Random(7)
     words = [
@@ -273,25 +300,28 @@ def append_large(bench: Bench, side: Side) -> Values:
         store.create_session("large", "cli")
         store.append_message("large", "user", "the statement is prepared now")
         started = time.perf_counter()
-        store.append_message("large", "tool", text)
-        return {"total": (time.perf_counter() - started) * 1000}
+        with Cpu(time.thread_time) as cpu:
+            store.append_message("large", "tool", text)
+        return {"total": (time.perf_counter() - started) * 1000, "cpu": cpu.seconds}
 
 
 @row(
-    "8 processes x 150 appends", "write", Measure("worst", "ms", Goal(most=0.2, own=1000)),
-    Measure("total", "s"),
+    "8 processes x 150 appends", "write",
+    Measure("worst", "ms", Goal(most=0.2, own=1000), bound=False, latencies=True),
+    Measure("total", "s", bound=False),
 )  # fmt: skip
 def append_in_processes(bench: Bench, side: Side) -> Values:
     with bench.folder() as folder:
         total, taken = rows_processes.append(
             side, folder / "state.db", bench.scale(4, 8), bench.scale(30, 150)
         )
-    return {"worst": max(taken) * 1000, "total": total}
+    found = percentiles(taken)
+    return {**found, "worst": found["max"], "total": total}
 
 
 @row(
     "replace_messages, 500 messages, only the tail changed", "write",
-    Measure("total", "ms", Goal(most=0.05)), short=True,
+    Measure("total", "ms", Goal(most=0.05), bound=False), Measure("cpu", "s"), short=True,
 )  # fmt: skip
 def replace_tail(bench: Bench, side: Side) -> Values:
     messages = [arguments(message) for message in bench.messages("mixed", 500)]
@@ -300,10 +330,12 @@ def replace_tail(bench: Bench, side: Side) -> Values:
         store.replace_messages("replaced", messages)
         store.search_messages("index")
         history = store.get_messages("replaced")
-        taken = []
+        taken, used = [], []
         for number in range(3):
             history[-1] = {**history[-1], "content": f"another end, number {number}"}
             started = time.perf_counter()
-            store.replace_messages("replaced", history)
+            with Cpu(time.thread_time) as cpu:
+                store.replace_messages("replaced", history)
             taken.append(time.perf_counter() - started)
-        return {"total": percentile(taken, 0.5) * 1000}
+            used.append(cpu.seconds)
+        return {"total": percentile(taken, 0.5) * 1000, "cpu": min(used)}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
+import math
 import os
 import shutil
 import sqlite3
@@ -18,7 +19,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,10 +28,15 @@ from typing import Any
 from . import corpus
 
 Values = dict[str, float]
+"""What a run returns: a value for each measure; ``NAME.least`` beside ``NAME`` is the least of its calls."""
 Run = Callable[["Bench", "Side"], Values]
 
+SHORT_SECONDS = 1.5
+"""A row of the short form begins no further pair after so many seconds: a slow disk costs no minutes."""
+PERCENTILES = ("p50", "p90", "p99", "max")
+"""The values of `percentiles`."""
 TABLES = ("write", "read", "stalls, size, memory", "kernels")
-SHORT_WRITES, SHORT_READS = 500, 2_000
+SHORT_WRITES, SHORT_READS = 200, 2_000
 """Messages of the write rows and of the read files in the short form."""
 
 
@@ -65,13 +71,16 @@ class Measure:
         name: its key in what the row returns.
         unit: "s", "ms", "us", "MB" or "/s" (rates: more is better; all others: less is better).
         goal: None for a value that is only shown.
-        bound: False for values too rough for a stored bound (the worst of a few latencies).
+        bound: False for what a stored bound cannot judge on a machine with other work: latency tails,
+            and times that are waits for the disk.
+        latencies: the row also returns PERCENTILES (milliseconds), to be kept beside this measure.
     """
 
     name: str
     unit: str
     goal: Goal | None = None
     bound: bool = True
+    latencies: bool = False
 
     @property
     def more_is_better(self) -> bool:
@@ -250,7 +259,14 @@ class Bench:
 
 @dataclass(frozen=True)
 class Result:
-    """One measure of one row: medians, and the ratio of each pair."""
+    """One measure of one row: medians, and the ratio of each pair.
+
+    Attributes:
+        ours, other: medians over the runs; ``other`` is None for rows of our side alone.
+        ratios: ours / other of each pair.
+        best: the best of our runs and the best of the other's (rates: the highest), or None.
+        percentiles: "ours" and "other" -> PERCENTILES -> median over the runs, in milliseconds.
+    """
 
     row: str
     table: str
@@ -260,6 +276,8 @@ class Result:
     ours: float
     other: float | None
     ratios: tuple[float, ...]
+    best: tuple[float, float] | None = None
+    percentiles: Mapping[str, Mapping[str, float]] | None = None
 
     @property
     def key(self) -> str:
@@ -272,18 +290,37 @@ class Result:
         return statistics.median(self.ratios) if self.ratios else None
 
     @property
+    def two_ratios(self) -> tuple[float, ...]:
+        """The median of the pairs and the ratio of the best runs, the better first; empty without a ratio.
+
+        Other work on the machine disturbs the one or the other; a change of the code shows in both.
+        """
+        if self.ratio is None:
+            return ()
+        best = self.best[0] / self.best[1] if self.best and self.best[1] else self.ratio
+        return tuple(sorted((self.ratio, best), reverse=self.measure.more_is_better))
+
+    @property
     def reached(self) -> bool | None:
         """Whether the goal is reached; None where there is none."""
         goal = self.measure.goal
         return None if goal is None else goal.reached(self.ours, self.ratio)
 
 
-def measure(bench: Bench, chosen: Row, sides: Sequence[Side], pairs: int, size: str) -> list[Result]:
-    """Run a row in turn on both sides, ``pairs`` times; one result a measure."""
+def measure(
+    bench: Bench, chosen: Row, sides: Sequence[Side], pairs: int, size: str, seconds: float = math.inf
+) -> list[Result]:
+    """Run a row in turn on both sides, ``pairs`` times; one result a measure.
+
+    No pair begins after so many ``seconds``, but for the first.
+    """
     ours, other = sides
     mine: list[Values] = []
     theirs: list[Values] = []
+    started = time.monotonic()
     for _ in range(pairs):
+        if mine and time.monotonic() - started > seconds:
+            break
         mine.append(_one(bench, chosen.run, ours))
         if chosen.against:
             theirs.append(_one(bench, chosen.baseline or chosen.run, other))
@@ -299,10 +336,21 @@ def _result(chosen: Row, what: Measure, size: str, mine: list[Values], theirs: l
     own = [values[what.name] for values in mine]
     rest = [values[what.name] for values in theirs if what.name in values]
     ratios = tuple(a / b for a, b in zip(own, rest, strict=True) if b > 0) if rest else ()
+    percentiles = {
+        name: {key: statistics.median(values[key] for values in runs) for key in PERCENTILES}
+        for name, runs in (("ours", mine), ("other", theirs))
+        if what.latencies and runs
+    }
     return Result(
         chosen.name, chosen.table, size, chosen.against, what,
         statistics.median(own), statistics.median(rest) if rest else None, ratios,
+        (_best(what, mine), _best(what, theirs)) if ratios else None, percentiles or None,
     )  # fmt: skip
+
+
+def _best(what: Measure, runs: list[Values]) -> float:
+    found = [values.get(f"{what.name}.least", values[what.name]) for values in runs]
+    return max(found) if what.more_is_better else min(found)
 
 
 # -- what rows share --
@@ -316,15 +364,47 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
 
 
-def repeated(call: Callable[[], Any], *, least: int = 3, seconds: float = 0.1, most: int = 50) -> float:
-    """Median seconds of one call: at least ``least`` calls, more until ``seconds`` are over."""
+def percentiles(taken: Sequence[float]) -> Values:
+    """PERCENTILES of latencies given in seconds, in milliseconds."""
+    shares = (0.5, 0.9, 0.99, 1.0)
+    return {name: percentile(taken, share) * 1000 for name, share in zip(PERCENTILES, shares, strict=True)}
+
+
+def repeated(
+    call: Callable[[], Any], unit: float, *, least: int = 3, seconds: float = 0.1, most: int = 50
+) -> Values:
+    """The median ``time`` of one call, and the least, in units of ``unit`` seconds.
+
+    One call is not counted; then there are at least ``least``, and more until ``seconds`` are over.
+    """
     call()
     taken: list[float] = []
     while len(taken) < least or (sum(taken) < seconds and len(taken) < most):
         started = time.perf_counter()
         call()
         taken.append(time.perf_counter() - started)
-    return statistics.median(taken)
+    return {"time": statistics.median(taken) / unit, "time.least": min(taken) / unit}
+
+
+class Cpu:
+    """Processor seconds that a block takes: ``with Cpu() as cpu: ...``, then ``cpu.seconds``.
+
+    Waits for the disk and for a turn on the processor do not count, so ratios of it hold on a busy machine.
+
+    Args:
+        clock: ``time.process_time`` for all threads of the process, ``time.thread_time`` for this one.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.process_time) -> None:
+        self._clock = clock
+        self.seconds = 0.0
+
+    def __enter__(self) -> Cpu:
+        self._started = self._clock()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = self._clock() - self._started
 
 
 def arguments(message: dict[str, Any]) -> dict[str, Any]:

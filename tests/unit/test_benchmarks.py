@@ -7,6 +7,7 @@ import importlib.util
 import json
 import sqlite3
 import sys
+import xml.etree.ElementTree as ElementTree
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType
@@ -35,6 +36,8 @@ def _package(name: str, folder: Path) -> ModuleType:
 _package("benchmarks", ROOT / "benchmarks")
 runner: Any = importlib.import_module("benchmarks.runner")
 report: Any = importlib.import_module("benchmarks.report")
+charts: Any = importlib.import_module("benchmarks.charts")
+svg: Any = importlib.import_module("benchmarks.svg")
 command: Any = importlib.import_module("benchmarks.__main__")
 rows_read: Any = importlib.import_module("benchmarks.rows_read")
 rows_stalls: Any = importlib.import_module("benchmarks.rows_stalls")
@@ -144,6 +147,51 @@ def test_a_goal_is_reached_when_all_its_parts_are(
     assert runner.Goal(**goal).reached(ours, ratio) is reached
 
 
+def test_no_further_pair_begins_when_the_time_of_a_row_is_over(bench: Any) -> None:
+    order = []
+    row = runner.Row(
+        "slow",
+        "write",
+        lambda _, side: order.append(side.name) or {"total": 1.0},
+        (runner.Measure("total", "s"),),
+    )
+    (found,) = runner.measure(bench, row, (OURS, REFERENCE), 3, "S", seconds=-1.0)
+    assert order == ["ours", "other"]
+    assert found.ratios == (1.0,)
+
+
+def test_a_result_has_the_best_runs_and_the_least_of_repeated_calls(bench: Any) -> None:
+    values = iter([(9.0, 2.0), (10.0, 8.0), (3.0, 3.0), (10.0, 4.0)])
+
+    def run(*_: Any) -> dict[str, float]:
+        time, least = next(values)
+        return {"time": time, "time.least": least}
+
+    row = runner.Row("calls", "read", run, (runner.Measure("time", "ms"),))
+    (found,) = runner.measure(bench, row, (OURS, REFERENCE), 2, "S")
+    assert found.best == (2.0, 4.0)
+    assert found.two_ratios == (0.5, pytest.approx(0.6))
+
+
+def test_rows_of_latencies_keep_the_percentiles_of_both_sides(bench: Any) -> None:
+    def run(_: Any, side: Any) -> dict[str, float]:
+        return runner.percentiles([0.001 if side.ours else 0.002] * 9 + [1.0])
+
+    row = runner.Row("tail", "write", run, (runner.Measure("p99", "ms", latencies=True),))
+    (found,) = runner.measure(bench, row, (OURS, REFERENCE), 1, "S")
+    assert found.percentiles == {
+        "ours": {"p50": 1.0, "p90": 1.0, "p99": 1000.0, "max": 1000.0},
+        "other": {"p50": 2.0, "p90": 2.0, "p99": 1000.0, "max": 1000.0},
+    }
+
+
+def test_processor_time_is_of_the_chosen_clock() -> None:
+    clock = iter([2.0, 5.5])
+    with runner.Cpu(lambda: next(clock)) as cpu:
+        pass
+    assert cpu.seconds == 3.5
+
+
 # -- data and files --
 
 
@@ -213,13 +261,43 @@ def test_a_ratio_is_behind_its_bound_only_when_worse_by_more_than_a_third() -> N
     assert report.behind(result((2.9,), unit="reads/s"), rates)
 
 
-def test_written_bounds_are_the_worst_pairs_and_keep_the_rows_that_did_not_run(tmp_path: Path) -> None:
+def test_a_ratio_is_not_behind_when_the_best_runs_are_not() -> None:
+    disturbed = runner.Result(
+        "a row",
+        "write",
+        "S",
+        "reference",
+        runner.Measure("total", "s"),
+        1.0,
+        2.0,
+        (0.5, 0.9),
+        best=(0.3, 1.0),
+    )
+    assert not report.behind(disturbed, {"a row: total": 0.3})
+    assert report.behind(disturbed, {"a row: total": 0.2})
+
+
+def test_written_bounds_are_the_worse_ratio_and_keep_the_rows_that_did_not_run(tmp_path: Path) -> None:
     path = tmp_path / "bounds.json"
     path.write_text('{"another: total": 0.5}', encoding="utf-8")
     report.write_bounds([result((0.2, 0.3, 0.25))], path)
-    assert report.read_bounds(path) == {"another: total": 0.5, "a row: total": 0.3}
+    assert report.read_bounds(path) == {"another: total": 0.5, "a row: total": 0.25}
     report.write_bounds([result((5.0, 4.0), unit="reads/s")], path)
-    assert report.read_bounds(path)["a row: total"] == 4.0
+    assert report.read_bounds(path)["a row: total"] == 4.5
+
+
+def test_written_bounds_are_no_stricter_than_a_quarter_of_the_goal(tmp_path: Path) -> None:
+    path = tmp_path / "bounds.json"
+    report.write_bounds([result((0.01,), most=0.2)], path)
+    assert report.read_bounds(path) == {"a row: total": 0.05}
+    report.write_bounds([result((99.0,), unit="reads/s", least=4.0)], path)
+    assert report.read_bounds(path) == {"a row: total": 16.0}
+
+
+def test_nothing_that_waits_for_the_disk_is_bounded() -> None:
+    waits = [row for row in runner.ROWS if row.table in ("write", "stalls, size, memory") and row.short]
+    bounded = {measure.name for row in waits for measure in row.measures if measure.bound}
+    assert bounded == {"cpu", "file"}
 
 
 def test_the_stored_bounds_are_of_rows_of_the_short_form() -> None:
@@ -248,6 +326,118 @@ def test_the_markdown_has_one_table_for_each_table_of_the_goals() -> None:
     assert "| a row: total [S] | 1 s | 4 s (reference) | 0.25 | ≤ 0.28 | yes |" in text
 
 
+def test_a_run_is_read_back_from_its_json(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    latency = runner.Result(
+        "append", "write", "S", "reference",
+        runner.Measure("p99", "ms", runner.Goal(most=0.1), latencies=True), 1.0, 2.0, (0.5,), (1.0, 2.0),
+        {"ours": dict.fromkeys(runner.PERCENTILES, 1.0), "other": dict.fromkeys(runner.PERCENTILES, 2.0)},
+    )  # fmt: skip
+    alone = runner.Result("alone", "write", "", "", runner.Measure("growth", "MB"), 1.0, None, ())
+    path.write_text(report.as_json([latency, alone], {"cpus": 2}), encoding="utf-8")
+    assert report.from_json(path) == ([latency, alone], {"cpus": 2})
+
+
+def test_the_page_names_every_row_and_every_option() -> None:
+    text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    for row in runner.ROWS:
+        for part in row.name.removeprefix("query: ").rsplit(": ", 1):
+            assert part in text, row.name
+    for action in command.parser()._actions:
+        assert all(f"`{name}" in text for name in action.option_strings if name not in ("-h", "--help"))
+
+
+# -- charts --
+
+
+def drawn(picture: Any) -> tuple[Any, list[str]]:
+    """The root of the picture's document, and its texts."""
+    root = ElementTree.fromstring(picture.svg())
+    return root, [found.text for found in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_a_picture_has_a_title_a_description_both_schemes_and_escaped_text() -> None:
+    picture = svg.Picture("a < b", "told & said", 100, 50)
+    picture.text(1, 2, "<script>")
+    root, texts = drawn(picture)
+    named = {child.get("id"): child.text for child in root if child.get("id")}
+    assert root.get("role") == "img"
+    assert [named[name] for name in root.get("aria-labelledby").split()] == ["a < b", "told & said"]
+    assert texts == ["<script>"]
+    assert "prefers-color-scheme: dark" in picture.svg()
+
+
+@pytest.mark.parametrize("scheme", [svg.LIGHT, svg.DARK])
+def test_the_colours_are_readable_on_their_background(scheme: dict[str, str]) -> None:
+    def luminance(colour: str) -> float:  # relative luminance of WCAG 2
+        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for name in scheme.keys() - {"back", "grid"}:
+        low, high = sorted((luminance(scheme[name]), luminance(scheme["back"])))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, name
+
+
+def test_a_logarithmic_axis_ends_at_powers_of_ten_and_clamps() -> None:
+    axis = svg.LogAxis.around([0.03, 4.0, 0.0], 100, 400)
+    assert (axis.low, axis.high) == (0.01, 10.0)
+    assert [axis.at(value) for value in (0.001, 0.01, 0.1, 10.0, 99.0)] == pytest.approx(
+        [100, 100, 200, 400, 400]
+    )
+    assert axis.ticks() == pytest.approx([0.01, 0.1, 1.0, 10.0])
+    with pytest.raises(ValueError, match="above 0"):
+        svg.LogAxis.around([0.0], 0, 1)
+
+
+def test_bars_have_the_row_its_ratio_and_a_diamond_at_the_goal() -> None:
+    rate = result((2.0,), unit="reads/s", least=4.0)
+    without_goal = result((0.7,))
+    root, texts = drawn(charts.ratios([result((0.25,), most=0.28), without_goal, rate]))
+    assert "0.25" in texts
+    assert "0.5" in texts  # a rate is turned round
+    assert "0.7" not in texts
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}polygon"))) == 3  # two goals and the legend's
+    assert charts.ratios([without_goal]) is None
+
+
+def test_latencies_are_drawn_for_each_number_of_threads_that_ran() -> None:
+    def ran(threads: str) -> Any:
+        return runner.Result(
+            f"append_message, {threads}, acknowledged", "write", "S", "reference",
+            runner.Measure("p99", "ms"), 3.0, 30.0, (0.1,), None,
+            {"ours": {"p50": 1.5, "p90": 2, "p99": 3, "max": 4},
+             "other": {"p50": 15, "p90": 20, "p99": 30, "max": 40.5}},
+        )  # fmt: skip
+
+    _, texts = drawn(charts.latency([ran("64 threads"), ran("1 thread")]))
+    assert "64 threads" in texts
+    assert "16 threads" not in texts
+    assert texts.index("1 thread") < texts.index("64 threads")
+    assert {"p50", "p90", "p99", "max", "1.5", "40.5"} <= set(texts)
+    assert charts.latency([result((0.5,))]) is None
+
+
+def test_growth_is_drawn_for_rows_that_ran_at_two_sizes() -> None:
+    def ran(name: str, size: str, ours: float) -> Any:
+        return runner.Result(name, "read", size, "reference", runner.Measure("time", "ms"), ours, 9.0, (1.0,))
+
+    several = [ran("search_sessions()", "L", 3.0), ran("search_sessions()", "500", 1.0)]
+    picture = charts.growth([*several, ran("commonest word, rank", "S", 1.0)])
+    _, texts = drawn(picture)
+    assert "search_sessions()" in texts
+    assert "commonest word, rank" not in texts
+    assert texts.index("500") < texts.index("160k")
+    assert "from 500 to 160,000 messages" in picture.told
+    assert charts.growth(several[:1]) is None
+
+
+def test_the_rows_of_the_charts_exist() -> None:
+    names = {row.name for row in runner.ROWS}
+    assert set(charts.GROWTH_ROWS) <= names
+    assert {"append_message, 1 thread, acknowledged", "append_message, 64 threads, acknowledged"} <= names
+
+
 # -- the command --
 
 
@@ -264,7 +454,8 @@ def test_a_run_against_a_peer_is_written_as_json_and_markdown(
     as_json, as_markdown = tmp_path / "run.json", tmp_path / "run.md"
     code = command.main(
         ["--only", "acknowledged$", "--size", "32", "--pairs", "1", "--peer", str(peer), "--short",
-         "--workspace", str(tmp_path), "--json", str(as_json), "--markdown", str(as_markdown)]
+         "--workspace", str(tmp_path), "--json", str(as_json), "--markdown", str(as_markdown),
+         "--charts", str(tmp_path / "charts")]
     )  # fmt: skip
     run = json.loads(as_json.read_text(encoding="utf-8"))
     assert code == 0
@@ -275,7 +466,13 @@ def test_a_run_against_a_peer_is_written_as_json_and_markdown(
     assert all(row["ours"] > 0 and row["other"] > 0 and len(row["ratios"]) == 1 for row in run["results"])
     assert "## Write" in as_markdown.read_text(encoding="utf-8")
     assert "append_message, 16 threads, acknowledged: total [32]" in capsys.readouterr().out
-    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["charts"]
+    written = sorted(path.name for path in (tmp_path / "charts").iterdir())
+    assert written == ["latency.svg", "ratios-write.svg"]
+    assert command.main(["--from", str(as_json), "--charts", str(tmp_path / "again")]) == 0
+    for name in written:
+        first, again = ((tmp_path / folder / name).read_text("utf-8") for folder in ("charts", "again"))
+        assert first == again
 
 
 def test_the_exit_code_is_1_when_a_ratio_fell_behind_its_bound(capsys: pytest.CaptureFixture[str]) -> None:
@@ -312,5 +509,7 @@ def test_an_unknown_size_is_refused(bench: Any) -> None:
 def test_read_rows_run_at_m_and_l_in_the_long_form_and_all_at_a_given_size(bench: Any) -> None:
     rows = [row for row in runner.ROWS if row.name in ("search_sessions()", "1 MB message, acknowledged")]
     assert [size for _, size in command.planned(rows, "250", bench)] == ["250", "250"]
+    assert [size for _, size in command.planned(rows, "S,M,700", bench)] == ["S", "S", "M", "700"]
+    assert bench.writes == 10_000
     bench.short = False
     assert [size for _, size in command.planned(rows, None, bench)] == ["S", "M", "L"]
