@@ -74,11 +74,11 @@ def test_another_process_appends_all_through_a_prune(
 ) -> None:
     """Several of its appends end while sessions are still to go (all would wait for one transaction)."""
     db = make_db()
-    fill_old(db, 400, 15)
+    fill_old(db, 1600, 15)
     db.search_messages("prunable")
     with program(APPEND_BESIDE, db_path) as other:
         other.ready().go()
-        assert db.prune_sessions(90) == 400
+        assert db.prune_sessions(90) == 1600
         said = other.finish()[-1]
     record_property("worst append, seconds", said["longest"])
     record_property("sessions that went during one append", said["worst"])
