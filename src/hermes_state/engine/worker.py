@@ -22,9 +22,13 @@ log = logging.getLogger("hermes_state")
 HOLD_S = 0.020
 """How long one index step should hold the write lock, seconds."""
 QUIET_S = 0.015
-"""No write for this long, and the worker begins."""
+"""No write for this long, and the worker begins, where writes come closer together than that."""
+QUIET_MOST_S = 0.25
+"""Else it begins after three times their usual distance, and after this long at the latest."""
 STREAM_SHARE = 0.1
 """While writes keep coming, index steps take at most this share of the time."""
+STREAM_WAIT_S = 0.2
+"""How long a stream of writes is left alone before its first index step."""
 BACKLOG_ROWS = 8192
 """Rows waiting for the index at which the worker takes every turn it gets in the line."""
 HELP_ROWS = 4 * BACKLOG_ROWS
@@ -89,14 +93,19 @@ class Worker:
         self._writes = 0
         self._next_turn = 0.0
         self._last_write = 0.0
+        self._distance = 0.0
         self._first_unchecked: float | None = None
         self.steps = StepSize()
 
     def written(self, rows: int) -> None:
         """Note that a transaction with ``rows`` unindexed messages was committed; wakes the thread."""
         now = time.monotonic()
+        if rows and not self._backlog:
+            self._next_turn = max(self._next_turn, now + STREAM_WAIT_S)
         self._backlog += rows
         self._writes += 1
+        # Writes that come slowly but steadily (a thread that waits for the GIL each time) are a stream too.
+        self._distance += 0.2 * (min(now - self._last_write, QUIET_MOST_S) - self._distance)
         self._last_write = now
         if self._first_unchecked is None:
             self._first_unchecked = now
@@ -164,7 +173,8 @@ class Worker:
     def _work(self) -> None:
         """Index and checkpoint until there is nothing to do."""
         while not self._stop.is_set():
-            quiet_in = self._last_write + QUIET_S - time.monotonic()
+            quiet = min(QUIET_MOST_S, max(QUIET_S, 3 * self._distance))
+            quiet_in = self._last_write + quiet - time.monotonic()
             turn_in = min(quiet_in, self._next_turn - time.monotonic())
             if turn_in > 0 and self._backlog < BACKLOG_ROWS:
                 self._checkpoint_if_due()
