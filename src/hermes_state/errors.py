@@ -28,6 +28,7 @@ __all__ = [
     "StoreOperationalError",
     "StoreProgrammingError",
     "StoreReadOnlyError",
+    "StoreReplacedError",
     "StoreSchemaError",
     "UnknownSessionError",
     "translate",
@@ -72,6 +73,10 @@ class StoreReadOnlyError(StoreOperationalError):
 
 class StoreIOError(StoreOperationalError):
     """The operating system failed to read or write the file."""
+
+
+class StoreReplacedError(StoreIOError):
+    """The file was replaced or deleted while it was open; nothing more is read or written."""
 
 
 class StoreCannotOpenError(StoreOperationalError):
@@ -123,6 +128,7 @@ _ADVICE: dict[type[HermesStateError], str] = {
     StoreFullError: "free space on the disk and try again; what was acknowledged before is safe",
     StoreReadOnlyError: "make the file and its folder writable by this user, or use another path",
     StoreIOError: "look at the disk and the system log; network file systems are not safe for SQLite",
+    StoreReplacedError: "close every handle that this process has on it and open it again",
     StoreCannotOpenError: "look at the path, the permissions of its folder and the limit of open files",
     StoreCorruptError: "keep the file, copy it with its -wal, and run a check or salvage on the copy",
     NotADatabaseError: "move the file away or give another path; the store never overwrites it",

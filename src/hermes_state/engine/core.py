@@ -24,6 +24,7 @@ from hermes_state.engine import transaction as tx
 from hermes_state.engine.damage import IndexDamage
 from hermes_state.engine.face import Face
 from hermes_state.engine.gate import Gate
+from hermes_state.engine.identity import identity, keep_for_ever
 from hermes_state.engine.options import Options as Options
 from hermes_state.engine.readers import ReaderPool
 from hermes_state.engine.upkeep import Upkeep
@@ -65,6 +66,7 @@ class Engine:
         protection.install()
         opening.make_private(self.path)
         self._anchor, self.journal_mode = opening.open_anchor(self.path)
+        self._identity = identity(self.path)
         protection.watch(self.path)
         self.read_only = None
         try:
@@ -163,7 +165,12 @@ class Engine:
             if self._appender is not None:
                 self._appender.close(True)
             self._writer.conn.close(True)
-            self._anchor.close()
+            if identity(self.path) == self._identity:
+                self._anchor.close()
+            else:
+                # SQLite's last close removes the WAL by its name, which is another file's by now.
+                log.warning("%s was replaced or deleted while it was open", self.path)
+                keep_for_ever(self._anchor)
 
     # -- fork --
 
@@ -203,10 +210,21 @@ class Engine:
         with self.gate.enter():
             if not self._is_open:
                 self._reopen(operation)
+            self._check_identity(operation)
             try:
                 yield
             except apsw.Error as error:
                 raise errors.translate(error, self.path, operation) from error
+
+    def _check_identity(self, operation: str) -> None:
+        """Refuse to go on once the file's name leads to another file, or to none.
+
+        What is written then nobody would find, and a connection that is opened then would be
+        to the other file.
+        """
+        if identity(self.path) != self._identity:
+            words = "disk I/O error: the file was replaced or deleted while it was open"
+            raise errors.make(errors.StoreReplacedError, words, self.path, operation)
 
     def _reopen(self, operation: str) -> None:
         with self._opening:

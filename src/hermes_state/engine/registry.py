@@ -19,6 +19,7 @@ from pathlib import Path
 from hermes_state import errors
 from hermes_state.engine import links
 from hermes_state.engine.core import Engine, Options
+from hermes_state.engine.identity import keep_for_ever
 
 log = logging.getLogger("hermes_state")
 
@@ -156,7 +157,8 @@ def _after_fork(child: bool) -> None:
     for engine, quiet in _before:
         engine.after_fork(quiet=quiet, child=child)
         if child and not quiet:
-            _keep_for_ever(engine)
+            # Closing a connection rolls its transaction back, in the WAL's shared index: the parent's.
+            keep_for_ever(engine)
     _before.clear()
     if child:
         # A lock that is not ours is held by a thread that is not here.
@@ -167,16 +169,6 @@ def _after_fork(child: bool) -> None:
         entry.lock.release()
     _held.clear()
     _lock.release()
-
-
-def _keep_for_ever(engine: Engine) -> None:
-    """Never let the inherited connections be closed, not even when the interpreter ends.
-
-    Closing one rolls its transaction back, in the WAL's shared index: the parent's transaction.
-    """
-    import ctypes
-
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
 
 
 def _after_fork_in_parent() -> None:
