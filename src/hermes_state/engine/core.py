@@ -9,7 +9,6 @@ on the same real path shares it.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -52,7 +51,6 @@ class Engine:
         self._closed = False
         self._opening = threading.Lock()
         self._is_open = False
-        self._pid = os.getpid()
         self.face = Face(self)
         self.read_only: errors.HermesStateError | None = None
         self.damage = IndexDamage(path)
@@ -78,7 +76,6 @@ class Engine:
             lambda: opening.connect_reader(self.path, readonly=self.read_only is not None)
         )
         self._worker = Worker(self.upkeep.worker_step, self.upkeep.checkpoint, self.upkeep.wal_grown)
-        self._pid = os.getpid()
         self._is_open = True
         opening.tighten(self.path)
         if self.upkeep.upgrading:

@@ -6,6 +6,9 @@ section 1 (handoff columns, inline FTS5 tables, the six triggers).
 
 from __future__ import annotations
 
+from hermes_state.search.tables import META_TRIGRAM as META_TRIGRAM
+from hermes_state.search.tables import META_WATERMARK as META_WATERMARK
+
 SCHEMA_VERSION = 11
 
 TABLES_SQL = """\
@@ -164,7 +167,5 @@ CREATE TABLE IF NOT EXISTS hs_idempotency (
 
 HS_SQL = HS_INDEXES_SQL + HS_IDEMPOTENCY_SQL + HS_WORDS_SQL
 
-META_WATERMARK = "hermes_state.indexed_through"
-META_TRIGRAM = "hermes_state.trigram"
 META_UPGRADE = "hermes_state.upgrading_from"
 """Set to the old version while a re-index that belongs to an upgrade is still going on."""
