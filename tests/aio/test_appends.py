@@ -163,23 +163,41 @@ def test_appends_cancelled_at_random_are_stored_whole_or_not_at_all(db_path: Pat
     sound(db_path)
 
 
-def test_more_appends_than_may_wait_wait_for_room(db_path: Path) -> None:
+def test_appends_that_start_at_different_times_keep_the_order_of_their_calls(db_path: Path) -> None:
+    """Late comers do not overtake those that wait, however many wait and whatever the thread is doing."""
+
     async def main() -> None:
-        async with AsyncSessionDB(db_path, pending_rows=10) as db:
+        async with AsyncSessionDB(db_path) as db:
             await db.create_session("s", "cli")
-            most = 0
+            tasks: list[asyncio.Future[Any]] = []
             with held_up(db):
-                calls = [asyncio.ensure_future(db.append_message("s", "user", str(n))) for n in range(200)]
-                big = asyncio.ensure_future(db.append_messages("s", [{"role": "user"}] * 50))
+                for number in range(12_000):
+                    tasks.append(asyncio.ensure_future(db.append_message("s", "user", str(number))))
                 await standing(db)
-                for _ in range(20):
+            for number in range(12_000, 15_000):
+                tasks.append(asyncio.ensure_future(db.append_message("s", "user", str(number))))
+                if number % 50 == 0:
                     await asyncio.sleep(0)
-                    assert db._appends is not None
-                    most = max(most, db._appends._rows)
-                calls[150].cancel()
-            await asyncio.gather(*calls[:150], *calls[151:], big)
-            assert 0 < most <= 10
-            assert await db.message_count("s") == 249
+            await asyncio.gather(*tasks)
+            assert [m["content"] for m in await db.get_messages("s")] == [str(n) for n in range(15_000)]
+
+    asyncio.run(main())
+
+
+def test_appends_that_open_the_store_keep_the_order_of_their_calls(db_path: Path) -> None:
+    with SessionDB(db_path) as store:
+        store.create_session("s", "cli")
+
+    async def main() -> None:
+        db = AsyncSessionDB(db_path)
+        tasks: list[asyncio.Future[Any]] = []
+        for number in range(500):
+            tasks.append(asyncio.ensure_future(db.append_message("s", "user", str(number))))
+            if number > 100:
+                await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        assert [m["content"] for m in await db.get_messages("s")] == [str(n) for n in range(500)]
+        await db.close()
 
     asyncio.run(main())
 

@@ -44,7 +44,7 @@ def test_close_stores_what_waits_and_then_refuses(db_path: Path) -> None:
 
 def test_closing_while_tasks_append_loses_nothing_acknowledged(db_path: Path) -> None:
     async def main() -> list[int]:
-        db = AsyncSessionDB(db_path, pending_rows=64)
+        db = AsyncSessionDB(db_path)
         await db.create_session("s", "cli")
         stored: list[int] = []
 

@@ -49,18 +49,14 @@ class AppendQueue:
     Args:
         engine: where the rows go.
         executor: has one thread; it stores.
-        most: rows that may wait; further appends wait in their tasks for room.
     """
 
-    def __init__(self, engine: Engine, executor: Executor, most: int) -> None:
+    def __init__(self, engine: Engine, executor: Executor) -> None:
         self._engine = engine
         self._executor = executor
-        self._most = most
         self._mutex = threading.Lock()
         self._queue: deque[_Append] = deque()
-        self._rows = 0
         self._storing = False
-        self._hopeful: deque[tuple[Loop, asyncio.Future[None]]] = deque()
         self.transactions = 0
 
     async def store(
@@ -71,11 +67,10 @@ class AppendQueue:
         Cancelled while the append waits in the queue, nothing is stored. Cancelled later,
         it is stored whole or, where it fails, not at all.
         """
-        await self._room(size)
+        # No await comes before this: the order of the calls is the order of the rows.
         append = _Append(rows, make, size, operation)
         with self._mutex:
             self._queue.append(append)
-            self._rows += size
             start = not self._storing
             self._storing = True
         if start:
@@ -93,7 +88,7 @@ class AppendQueue:
             # Closed, or the interpreter ends: nothing that waits will be stored.
             with self._mutex:
                 left, self._queue = list(self._queue), deque()
-                self._rows, self._storing = 0, False
+                self._storing = False
             closed = errors.closed(self._engine.path, "append_message")
             closed.__cause__ = error
             self._tell([(append, closed) for append in left])
@@ -104,32 +99,12 @@ class AppendQueue:
             if not append.taken:
                 append.withdrawn = True
 
-    # -- room --
-
-    async def _room(self, size: int) -> None:
-        """Wait until the queue has room; one append of any size goes into an empty queue."""
-        while True:
-            with self._mutex:
-                if not self._rows or self._rows + size <= self._most:
-                    return
-                loop = asyncio.get_running_loop()
-                hope: asyncio.Future[None] = loop.create_future()
-                self._hopeful.append((loop, hope))
-            await hope
-
-    def _wake_hopeful(self) -> None:
-        with self._mutex:
-            hopeful, self._hopeful = self._hopeful, deque()
-        for loop, hope in hopeful:
-            _call(loop, _resolve, hope)
-
     # -- the storing thread --
 
     def _store_all(self) -> None:
         """Store until nothing waits."""
         while appends := self._take():
             self._tell(self._store(appends))
-            self._wake_hopeful()
 
     def _take(self) -> list[_Append]:
         """What waits, in order, up to the rows of one transaction; empty ends the thread's work."""
@@ -141,15 +116,12 @@ class AppendQueue:
                 if taken and rows + append.size > MAX_GROUP_ROWS:
                     break
                 self._queue.popleft()
-                self._rows -= append.size
                 if not append.withdrawn:
                     append.taken = True
                     rows += append.size
                     taken.append(append)
             if not taken:
                 self._storing = False
-        if not taken:
-            self._wake_hopeful()
         return taken
 
     def _store(self, appends: list[_Append]) -> list[tuple[_Append, Any]]:
@@ -187,11 +159,6 @@ def _call(loop: Loop, function: Callable[[Any], None], argument: Any) -> None:
     except RuntimeError:
         # The loop was closed with tasks in it: there is nobody left to tell.
         log.debug("an event loop was closed before its appends were told of")
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _settle(outcomes: list[tuple[_Append, Any]]) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from hermes_state import errors
 from hermes_state._fastpath import encode
@@ -24,8 +25,6 @@ T = TypeVar("T")
 
 THREADS = 8
 """Calls that run at a time by default; further ones wait in line."""
-PENDING_ROWS = 8192
-"""Messages that may wait to be stored by default before appends wait for room."""
 STREAM_ITEMS = 100
 """Items that a stream takes from its thread at a time (messages and records)."""
 
@@ -44,7 +43,6 @@ class AsyncSessionDB:
         db_path: str | os.PathLike[str] | None = None,
         *,
         threads: int = THREADS,
-        pending_rows: int = PENDING_ROWS,
         **options: Any,
     ) -> None:
         """Nothing is opened yet: the first call does that, or ``async with``.
@@ -52,17 +50,15 @@ class AsyncSessionDB:
         Args:
             db_path: as for ``SessionDB``.
             threads: calls that run at a time.
-            pending_rows: messages that may wait to be stored; further appends wait for room.
             options: the keyword arguments of ``SessionDB``.
 
         Raises:
-            ValueError: ``threads`` or ``pending_rows`` is below 1.
+            ValueError: ``threads`` is below 1.
         """
-        if threads < 1 or pending_rows < 1:
-            raise ValueError("threads and pending_rows must be 1 or more")
+        if threads < 1:
+            raise ValueError("threads must be 1 or more")
         self._arguments = (db_path, options)
         self._threads = threads
-        self._pending_rows = pending_rows
         self._db: SessionDB | None = None
         self._begin()
 
@@ -70,6 +66,7 @@ class AsyncSessionDB:
         """Threads, locks and queue of this process; nothing runs yet."""
         self._pid = os.getpid()
         self._opening = threading.Lock()
+        self._doors: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
         self._closing: Future[None] | None = None
         self._closer: threading.Thread | None = None
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="hermes_state-aio")
@@ -107,8 +104,10 @@ class AsyncSessionDB:
             self._begin()
         if self._closing is not None:
             raise errors.closed(self._arguments[0], operation)
-        if self._db is None or self._appends is None:
-            await self._in_pool(self._open)
+        # An asyncio.Lock is fair: calls go on in the order in which they came, opened or not.
+        async with self._doors.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            if self._db is None or self._appends is None:
+                await self._in_pool(self._open)
         assert self._db is not None
         return self._db
 
@@ -118,7 +117,7 @@ class AsyncSessionDB:
                 path, options = self._arguments
                 self._db = SessionDB(path, **options)
             if self._appends is None:
-                self._appends = AppendQueue(self._db._engine, self._storing, self._pending_rows)
+                self._appends = AppendQueue(self._db._engine, self._storing)
 
     async def close(self) -> None:
         """Let what was begun end (appends that wait are stored), then close the store.
