@@ -104,10 +104,15 @@ class HealthCalls(Handle):
         repairs.index_pending()
         repairs.each_indexed(repairing.touch, progress)
 
-    def optimize(self) -> int:
-        """Merge the segments of the full-text indexes in short steps; how many steps were needed."""
+    def optimize(self, progress: Progress = None) -> int:
+        """Merge the segments of the full-text indexes in short steps; how many steps were needed.
+
+        Args:
+            progress: called with (index pages merged, index pages in all), not where there is nothing
+                to merge.
+        """
         self._check_open("optimize")
-        return self._repairs().optimize()
+        return self._repairs().optimize(progress)
 
     # -- backup --
 

@@ -14,7 +14,7 @@ from hermes_state.api.checking import CheckReport, Progress, Step
 from hermes_state.engine.worker import StepSize
 from hermes_state.schema import migrate, renew
 from hermes_state.search import health as index_health
-from hermes_state.search import indexing, tables
+from hermes_state.search import indexing, segments, tables
 from hermes_state.store import health
 
 T = TypeVar("T")
@@ -222,12 +222,17 @@ class Repairs:
             if progress is not None:
                 progress(done, max(total, done))
 
-    def optimize(self) -> int:
+    def optimize(self, progress: Progress = None) -> int:
         """Merge the segments of every full-text table in steps; how many steps were needed."""
         steps = 0
         size = StepSize(HOLD_S)
         size.rows = MERGE_PAGES
-        for table in sorted(self._see(tables.present)):
+        names = sorted(self._see(tables.present))
+        waiting = {
+            table: segments.to_read(self._see(segments.pages, table), merging=False) for table in names
+        }
+        total = sum(waiting.values())
+        for table in names:
             start = more = True
             while more:
                 started = time.monotonic()
@@ -235,6 +240,11 @@ class Repairs:
                 size.learn(size.rows, time.monotonic() - started)
                 start = False
                 steps += 1
+                if progress is not None and total:
+                    left = segments.to_read(self._see(segments.pages, table), merging=True)
+                    # What others index meanwhile comes on top, and is not for this merge to do.
+                    waiting[table] = min(waiting[table], left if more else 0)
+                    progress(total - sum(waiting.values()), total)
                 time.sleep(REST_S)
         return steps
 

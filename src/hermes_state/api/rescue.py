@@ -24,6 +24,8 @@ from hermes_state.transfer import salvage as reading
 T = TypeVar("T")
 
 INDEX_ROWS = 512
+READING, WHOLE = 200, 1_000
+"""Of a salvage's work, the part that is reading, and all of it."""
 PENDING_BYTE = 0x40000000
 LOCK_BYTES = 512
 """Where SQLite locks the main file (https://www.sqlite.org/fileformat2.html, section 1.2)."""
@@ -131,7 +133,8 @@ def salvage(
     Args:
         path: the damaged file; no handle of this process may be open on it.
         into: the file to make; it must not exist.
-        progress: called with (tables done, tables in all).
+        progress: called with (done, in all) in thousandths of the work: reading counts for a fifth of it,
+            making the indexes for the rest.
 
     Raises:
         FileExistsError: ``into`` is there.
@@ -168,7 +171,7 @@ def _salvage_into(
             raise errors.make(errors.StoreCorruptError, f"nothing could be read: {words}", source, "salvage")
         if unreadable is None:
             conn.execute("DETACH damaged")
-        invented = _complete(conn)
+        invented = _complete(conn, progress)
         found = backup.counts(conn)
     except apsw.Error as error:
         raise errors.translate(error, target, "salvage") from error
@@ -203,7 +206,7 @@ def _copy_tables(
         else:
             out[name] = reading.Table(name, error=unreadable)
         if progress is not None:
-            progress(done, len(wanted))
+            progress(READING * done // len(wanted), WHOLE)
     rows = {name: out[name] for name in ("sessions", "messages")}
     if any(not table.report()["complete"] for table in rows.values()):
         default = {name: list(columns.EXPECTED[name]) for name in rows}
@@ -219,8 +222,9 @@ def _has(conn: apsw.Connection, table: str) -> bool:
     return row is not None
 
 
-def _complete(conn: apsw.Connection) -> int:
+def _complete(conn: apsw.Connection, progress: Progress) -> int:
     """Make a whole store of the rows: missing sessions, indexes, counters; how many sessions were made."""
+    done, total = 0, max(1, health.message_total(conn))
     conn.execute("BEGIN")
     conn.execute(_INVENT)
     invented = conn.changes()
@@ -239,6 +243,9 @@ def _complete(conn: apsw.Connection) -> int:
         if not treated:
             migrate.finish(conn)
         conn.execute("COMMIT")
+        done = min(total, done + treated) if treated else total
+        if progress is not None:
+            progress(READING + (WHOLE - READING) * done // total, WHOLE)
         if not treated:
             return invented
 
@@ -260,7 +267,9 @@ DELETE FROM telegram_dm_topic_bindings WHERE session_id NOT IN (SELECT id FROM s
 # -- restore --
 
 
-def restore(backup_path: str | os.PathLike[str], db_path: str | os.PathLike[str]) -> dict[str, Any]:
+def restore(
+    backup_path: str | os.PathLike[str], db_path: str | os.PathLike[str], progress: Progress = None
+) -> dict[str, Any]:
     """Put a backup in the place of a store. The file that was there is kept as ``<name>.before-restore``.
 
     The backup is copied beside the store, verified and synced first; then the names change at once. The
@@ -269,6 +278,7 @@ def restore(backup_path: str | os.PathLike[str], db_path: str | os.PathLike[str]
     Args:
         backup_path: a file that ``SessionDB.backup`` made, or any sound store that is not in use.
         db_path: the store; it need not exist.
+        progress: called with (pages copied, pages in all).
 
     Returns:
         ``{"path", "kept", "sessions", "messages"}``; ``kept`` is None where no file was there.
@@ -287,17 +297,17 @@ def restore(backup_path: str | os.PathLike[str], db_path: str | os.PathLike[str]
     place.parent.mkdir(mode=opening.FOLDER_MODE, parents=True, exist_ok=True)
     backup.room_for(place, source.stat().st_size)
     with backup.unfinished(place) as temporary:
-        found = _copy_backup(source, temporary)
+        found = _copy_backup(source, temporary, progress)
         kept = _replace(place, temporary)
     return {"path": str(place), "kept": None if kept is None else str(kept), **found}
 
 
-def _copy_backup(source: Path, temporary: Path) -> dict[str, int]:
+def _copy_backup(source: Path, temporary: Path, progress: Progress) -> dict[str, int]:
     conn = opening.connect(source, readonly=True)
     try:
         conn.execute("BEGIN")
         expected = backup.counts(conn)
-        backup.copy_pages(conn, temporary)
+        backup.copy_pages(conn, temporary, progress)
     except apsw.Error as error:
         raise errors.translate(error, source, "restore") from error
     finally:

@@ -12,8 +12,9 @@ import apsw
 
 from hermes_state.api.base import Handle
 from hermes_state.api.stepping import Progress, Steps, Stop, asked
+from hermes_state.engine import rewriting
 from hermes_state.search import indexing
-from hermes_state.store import export, lineage, retention
+from hermes_state.store import export, figures, lineage, retention
 
 log = logging.getLogger("hermes_state")
 Record = dict[str, Any]
@@ -204,7 +205,7 @@ class RetentionCalls(Handle):
 
     # -- the file --
 
-    def vacuum(self, *, incremental: bool = False, stop: Stop = None) -> None:
+    def vacuum(self, *, incremental: bool = False, stop: Stop = None, progress: Progress = None) -> None:
         """Write the file anew without its free pages. Other writers wait meanwhile.
 
         Args:
@@ -213,19 +214,25 @@ class RetentionCalls(Handle):
                 can do that (``auto_vacuum=INCREMENTAL``): any other is written anew as a whole this once
                 and can from then on, at the price of a page of pointers for each thousand pages.
             stop: as for ``prune_sessions``; asked between the steps of ``incremental``.
+            progress: called with (pages done, pages in all): between the steps of ``incremental``, else
+                from a thread of its own, since the caller's is in SQLite until all is done.
         """
         self._check_open("vacuum")
         stopped = asked(stop)
         if incremental and self._read(retention.frees_in_steps, "vacuum", single=True):
             steps = Steps(self._engine, "vacuum")
+            total = self._read(figures.pages, "vacuum", single=True)["free_pages"]
             while not stopped() and steps.run(retention.free_step).weight:
                 self._check_open("vacuum")
+                if progress is not None:
+                    left = self._read(figures.pages, "vacuum", single=True)["free_pages"]
+                    progress(max(0, total - left), total)
             steps.seal()
             return
         with self._engine.exclusive("vacuum") as conn:
             if incremental:
                 conn.execute("PRAGMA auto_vacuum=INCREMENTAL")
-            conn.execute("VACUUM")
+            rewriting.rewrite(conn, self.db_path, progress)
 
     def maybe_auto_prune_and_vacuum(
         self,

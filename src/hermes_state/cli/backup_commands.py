@@ -58,7 +58,8 @@ def restore_command(backup: Path, db: Path | None, yes: bool, as_json: bool) -> 
     if path.exists():
         options.confirm(f"Put {clean(str(backup))} in the place of {clean(str(path))}?", yes)
     try:
-        report = restore(backup, path)
+        with output.progress("copying") as advance:
+            report = restore(backup, path, advance)
     except ValueError as error:
         raise Refused(clean(str(error))) from error
     if as_json:

@@ -66,7 +66,8 @@ def _objects(store: SessionDB) -> list[Record] | None:
     if not store._read(figures.has_sizes, "stats"):
         return None
     found = store._read(figures.objects, "stats")
-    total = store._read(figures.pages, "stats")["page_count"]
+    pages = store._read(figures.pages, "stats")
+    total = pages["page_count"] - pages["free_pages"]
     done = 0
     with output.progress("measuring") as advance:
         for thing in found:
@@ -74,6 +75,7 @@ def _objects(store: SessionDB) -> list[Record] | None:
             thing["part_of"] = _SHADOW.get(thing["tbl_name"], thing["tbl_name"])
             done += thing["pages"]
             advance(done, max(done, total))
+        advance(done, done)
     return sorted(found, key=lambda thing: -thing["bytes"])
 
 

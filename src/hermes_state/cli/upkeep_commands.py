@@ -40,8 +40,8 @@ def optimize_command(db: Path | None, trigram: str | None, rebuild: bool, as_jso
         if rebuild:
             with output.progress("rebuilding") as advance:
                 store.rebuild_index(advance)
-        with output.progress("merging"):
-            steps = store.optimize()
+        with output.progress("merging") as advance:
+            steps = store.optimize(advance)
         info = store.store_info()
         pages = store._read(figures.pages, "optimize")
     free = pages["free_pages"] * pages["page_size"]
@@ -167,8 +167,8 @@ def vacuum_command(db: Path | None, incremental: bool, yes: bool, as_json: bool)
                 f"Write {size_text(before)} anew to free {free}? Others' writes wait meanwhile", yes
             )
         started = time.monotonic()
-        with output.progress("freeing pages" if incremental else "writing the file anew"):
-            store.vacuum(incremental=incremental)
+        with output.progress("freeing pages" if incremental else "writing the file anew") as advance:
+            store.vacuum(incremental=incremental, progress=advance)
         seconds = time.monotonic() - started
         pages = store._read(figures.pages, "vacuum")
     after = pages["page_size"] * pages["page_count"]
@@ -203,9 +203,11 @@ def upgrade_command(db: Path | None, dry_run: bool, as_json: bool) -> None:
         raise Refused(f"{path} is a database, but no session store")
     report: Record = {"path": str(path), "from": found.version, "to": found.version, "dry_run": dry_run}
     if not dry_run:
-        with SessionDB(path) as store, output.progress("indexing") as advance:
+        # The worker, and other programs, index as well: what is told is how far all have come.
+        with output.progress("indexing") as advance, SessionDB(path, on_upgrade_progress=advance) as store:
+            store._repairs().index_pending()
             total = store._read(health.message_total, "upgrade")
-            store._repairs().index_pending(advance, total)
+            advance(total, total)
         report["to"] = stores.stamp(path).version
     if as_json:
         output.print_json(report)
