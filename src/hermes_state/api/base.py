@@ -112,8 +112,10 @@ class Handle:
             ``path``, ``journal_mode`` ("wal" or "delete"), ``indexing``, ``trigram``, ``durability``,
             ``read_only`` (bool), ``index_pending`` (bool: a search would index first),
             ``upgrade``: None, or ``{"done", "total"}`` while an older file is indexed anew, as
-            ``on_upgrade_progress`` gets them, and ``protection``: ``{"anchor", "ofd_locks", "why"}``, what
-            guards the file's locks from another copy of SQLite in this process.
+            ``on_upgrade_progress`` gets them, ``full_text_lacks``: None, or what this SQLite was built
+            without ("FTS5", "the trigram tokenizer"), so that searches scan the newest messages, and
+            ``protection``: ``{"anchor", "ofd_locks", "why"}``, what guards the file's locks from another
+            copy of SQLite in this process.
         """
         engine = self._engine
         trigram, pending, (done, total) = self._read(
@@ -130,6 +132,7 @@ class Handle:
             "read_only": engine.read_only is not None,
             "index_pending": pending,
             "upgrade": {"done": done, "total": total} if upgrading else None,
+            "full_text_lacks": engine.full_text.lacks,
             "protection": protection.active(),
         }
 

@@ -20,7 +20,7 @@ import apsw
 from hermes_state import errors
 from hermes_state.engine import opening, patience, protection
 from hermes_state.engine import transaction as tx
-from hermes_state.engine.damage import IndexDamage
+from hermes_state.engine.damage import FullText, IndexDamage
 from hermes_state.engine.face import Face
 from hermes_state.engine.gate import Gate
 from hermes_state.engine.identity import identity, keep_for_ever
@@ -54,6 +54,7 @@ class Engine:
         self.face = Face(self)
         self.read_only: errors.HermesStateError | None = None
         self.damage = IndexDamage(path)
+        self.full_text = FullText(path)
         self.upkeep = Upkeep(self)
         self._open()
 
@@ -110,6 +111,8 @@ class Engine:
                         self.upkeep.finish_upgrade(conn)
                 found = migrate.inspect(conn)
             self.upkeep.upgrading = found.upgrading
+            self.full_text.note(found.unable)
+            self.upkeep.settle_owed(conn)
             if self.options.trigram is not None:
                 self._settle_trigram(conn, self.options.trigram)
         except (apsw.Error, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""What an engine knows about damage in the full-text tables.
+"""What an engine knows about full-text tables that it cannot use, damaged ones and such as its SQLite lacks.
 
 Such damage must not stop reading and appending: rows stay above the index
 watermark, searches scan, and the worker leaves the index alone until a repair,
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Collection
 from pathlib import Path
+from typing import ClassVar
 
 import apsw
 
@@ -51,6 +53,30 @@ class IndexDamage:
     def mended(self) -> None:
         """Use the index again at once."""
         self._until, self._said = 0.0, False
+
+
+class FullText:
+    """What the SQLite of this process lacks for full-text search; says so once a file and process."""
+
+    _said: ClassVar[set[Path]] = set()
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.lacks: str | None = None
+        """"FTS5" or "the trigram tokenizer"; None where SQLite has both."""
+
+    def note(self, unable: Collection[str]) -> None:
+        """Note the full-text tables that cannot be made or used."""
+        self.lacks = None
+        if unable:
+            self.lacks = "FTS5" if "messages_fts" in unable else "the trigram tokenizer"
+        if self.lacks is not None and self._path not in self._said:
+            self._said.add(self._path)
+            log.warning(
+                "%s: SQLite %s was built without %s; messages are safe, searches that need it scan the newest"
+                " ones; the index is completed once a SQLite that has it opens the file",
+                self._path, apsw.sqlite_lib_version(), self.lacks,
+            )  # fmt: skip
 
 
 def is_damage(error: BaseException) -> bool:

@@ -19,7 +19,7 @@ import apsw
 from hermes_state import errors
 from hermes_state.engine import opening, patience
 from hermes_state.engine import transaction as tx
-from hermes_state.search import indexing
+from hermes_state.search import indexing, tables
 
 if TYPE_CHECKING:
     from hermes_state.engine.core import Engine
@@ -147,6 +147,8 @@ class Face:
         self._conn: apsw.Connection | None = None
         self._touched: set[int] = set()
         self._in_write = False
+        self._lacking = False
+        """Whether SQLite has no FTS5, or not its trigram tokenizer."""
 
     # -- what stdlib connections have --
 
@@ -243,6 +245,8 @@ class Face:
             if self._conn is None:
                 self._conn = self._connect()
             conn = self._conn
+            if self._lacking and not conn.in_transaction:
+                self._set_triggers(conn)
             try:
                 yield conn
             except apsw.Error:
@@ -255,7 +259,12 @@ class Face:
             return opening.connect_reader(engine.path, readonly=True)
         conn = opening.connect_writer(engine.path, durability=engine.options.durability, triggers=True)
         conn.set_update_hook(self._updated)
+        self._lacking = bool(tables.lacking(conn))
         return conn
+
+    def _set_triggers(self, conn: apsw.Connection) -> None:
+        """Triggers off while the file has a full-text table that this SQLite cannot use: each would fail."""
+        conn.config(apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER, int(not tables.unusable(conn)))
 
     def _updated(self, kind: int, database: str, table: str, rowid: int) -> None:
         """Called by SQLite for each row written; remembers the messages to look at again."""
@@ -271,6 +280,8 @@ class Face:
         with self._engine.in_line(operation), tx.transaction(conn, waiting, self._engine.path, operation):
             self._in_write = True
             self._touched.clear()
+            if self._lacking:
+                self._set_triggers(conn)
             try:
                 # The triggers take only rows out of the index that stand there in our form.
                 while not self._engine.damage.known and indexing.pending(conn):

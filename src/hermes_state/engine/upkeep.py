@@ -16,7 +16,7 @@ from hermes_state.engine import opening, patience
 from hermes_state.engine import transaction as tx
 from hermes_state.engine.progress import UpgradeProgress
 from hermes_state.schema import migrate
-from hermes_state.search import indexing
+from hermes_state.search import indexing, owed, tables
 
 if TYPE_CHECKING:
     from hermes_state.engine.core import Engine
@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 CATCH_UP_ROWS = 256
 """Rows a step when somebody waits for the index to be complete."""
+OWED_ROWS = 64
+"""Rows a step of what another SQLite left of the index, which an open brings up to date."""
 OPEN_INDEX_S = 0.25
 """How long an open goes on indexing what an upgrade left, before the worker takes over."""
 CLOSE_UPGRADE_S = 5.0
@@ -87,11 +89,28 @@ class Upkeep:
         written = any(conn is not None and conn.total_changes() for conn in connections)
         return written or self._engine.face.wrote
 
+    def settle_owed(self, conn: apsw.Connection) -> None:
+        """While opening: bring up to date what a SQLite without FTS5 or its tokenizer had to leave.
+
+        In short transactions. Damage in the index ends it, and the rest stays noted.
+        """
+        settled = 0
+        try:
+            while owed.anything(conn):
+                with tx.transaction(conn, self._engine._patience(), self._engine.path, "open"):
+                    settled += owed.settle_step(conn, OWED_ROWS)
+        except apsw.Error as error:
+            if not self._engine.damage.met(error):
+                raise
+        if settled:
+            log.info("%s: %d index entries that had been left were brought up to date",
+                     self._engine.path, settled)  # fmt: skip
+
     def complete(self, conn: apsw.Connection) -> bool:
         """True if the index holds all that ``conn``'s snapshot holds, or nothing can be done about it."""
         if self._engine.read_only is not None or self._engine.damage.known:
             return True
-        return not indexing.pending(conn)
+        return not indexing.pending(conn) or bool(tables.unusable(conn))
 
     def catch_up(self) -> None:
         """Index everything that is committed, as far as the file can be written and the index is whole.

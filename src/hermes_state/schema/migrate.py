@@ -20,6 +20,8 @@ import apsw
 
 from hermes_state.schema import ddl
 from hermes_state.schema.columns import missing_columns, reconcile_columns
+from hermes_state.search import tables
+from hermes_state.store.rows import column, rows
 
 log = logging.getLogger("hermes_state")
 
@@ -44,6 +46,7 @@ class Findings:
         missing: the (table, column) pairs that are not.
         upgrading: a re-index that belongs to an upgrade has not ended yet.
         watermark: the index watermark is there, so the index is in our care.
+        unable: the full-text tables that this SQLite can neither make nor use.
         hollow: an index below the watermark lacks the first message, as v11 programs that
             migrate a file at the same moment leave it: emptied by one, filled by none.
     """
@@ -54,22 +57,27 @@ class Findings:
     upgrading: bool
     watermark: bool
     hollow: bool
+    unable: frozenset[str] = frozenset()
 
     @property
     def stale_fts(self) -> list[str]:
-        """The FTS5 tables that are absent, external-content, or kept by triggers of an older form."""
+        """The FTS5 tables that are absent, external-content, or kept by triggers of an older form.
+
+        Those that this SQLite cannot make are left as they are.
+        """
+        able = [table for table in ddl.FTS_TABLES if table not in self.unable]
         if self.version > ddl.SCHEMA_VERSION:
-            return [table for table in ddl.FTS_TABLES if table not in self.objects]
+            return [table for table in able if table not in self.objects]
         if self.version < ddl.SCHEMA_VERSION and not (self.upgrading and self.watermark):
-            return list(ddl.FTS_TABLES)
-        return [table for table in ddl.FTS_TABLES if not _is_inline(self.objects, table)]
+            return able
+        return [table for table in able if not _is_inline(self.objects, table)]
 
     @property
     def current(self) -> bool:
         """Nothing needs to be written before the store can be used."""
         return (
             not self.missing
-            and all(name in self.objects for name in _NAMES)
+            and all(name in self.objects for name in _NAMES if name not in self.unable)
             and self.watermark
             and not self.hollow
             and not self.stale_fts
@@ -105,7 +113,7 @@ def _is_inline(objects: dict[str, str], table: str) -> bool:
 
 def missing_objects(found: Findings) -> list[str]:
     """The tables and indexes of version 11, and ours, that the file does not have."""
-    return [name for name in _NAMES if name not in found.objects]
+    return [name for name in _NAMES if name not in found.objects and name not in found.unable]
 
 
 def stamp(conn: apsw.Connection) -> int:
@@ -114,22 +122,24 @@ def stamp(conn: apsw.Connection) -> int:
     return int(row[0]) if row and isinstance(row[0], int) else 0
 
 
+_OBJECTS_SQL = """
+SELECT name, sql FROM sqlite_master WHERE name LIKE '%messages%' OR name LIKE '%sessions%'
+    OR name LIKE 'hs%' OR name IN ('schema_version', 'state_meta')
+"""
+
+
 def inspect(conn: apsw.Connection) -> Findings:
     """Read what ``conn``'s file has; writes nothing."""
-    objects = {
-        str(name): str(sql or "")
-        for name, sql in conn.execute(
-            "SELECT name, sql FROM sqlite_master WHERE name LIKE '%messages%' OR name LIKE '%sessions%'"
-            " OR name LIKE 'hs%' OR name IN ('schema_version', 'state_meta')"
-        )
-    }
+    objects = {str(name): str(sql or "") for name, sql in rows(conn, _OBJECTS_SQL)[1]}
     version = stamp(conn) if "schema_version" in objects else 0
     meta: set[str] = set()
     if "state_meta" in objects:
         meta = {
             str(key)
-            for (key,) in conn.execute(
-                "SELECT key FROM state_meta WHERE key IN (?, ?)", (ddl.META_WATERMARK, ddl.META_UPGRADE)
+            for key in column(
+                conn,
+                "SELECT key FROM state_meta WHERE key IN (?, ?)",
+                (ddl.META_WATERMARK, ddl.META_UPGRADE),
             )
         }
     hollow = ddl.META_WATERMARK in meta and any(
@@ -142,6 +152,7 @@ def inspect(conn: apsw.Connection) -> Findings:
         ddl.META_UPGRADE in meta,
         ddl.META_WATERMARK in meta,
         hollow,
+        tables.lacking(conn),
     )
 
 
@@ -182,7 +193,8 @@ def upgrade(conn: apsw.Connection) -> bool:
     conn.execute(ddl.TITLE_INDEX_SQL)
     conn.execute(ddl.HS_INDEXES_SQL + ddl.HS_IDEMPOTENCY_SQL)
     complete = _renew_fts(conn, found)
-    create_fts(conn, "hs_fts_words", ddl.HS_WORDS_SQL)
+    if "hs_fts_words" not in found.unable:
+        create_fts(conn, "hs_fts_words", ddl.HS_WORDS_SQL)
     conn.execute("INSERT OR IGNORE INTO state_meta(key, value) VALUES (?, '0')", (ddl.META_WATERMARK,))
     if found.hollow:
         log.warning("an index of the file had been emptied; it is filled again")
@@ -209,7 +221,11 @@ def _give_titles_up(conn: apsw.Connection) -> None:
 
 
 def _renew_fts(conn: apsw.Connection, found: Findings) -> bool:
-    """Make the FTS5 tables that are stale anew and empty; True if both are there afterwards."""
+    """Make the FTS5 tables that are stale anew and empty; True if both are there afterwards.
+
+    Where one cannot be made the file stays marked as one whose upgrade has not ended, and the next
+    complete SQLite goes on with it.
+    """
     stale = found.stale_fts
     if stale:
         for trigger in [name for name in ddl.FTS_TRIGGERS if name.rsplit("_", 1)[0] in stale]:
@@ -225,7 +241,13 @@ def _renew_fts(conn: apsw.Connection, found: Findings) -> bool:
                 (ddl.META_UPGRADE, str(min(found.version, ddl.SCHEMA_VERSION - 1))),
             )
     made = [create_fts(conn, table, _FTS_SQL[table]) for table in stale]
-    return all(made)
+    complete = all(made) and found.unable.isdisjoint(ddl.FTS_TABLES)
+    if not complete and found.version < ddl.SCHEMA_VERSION:
+        conn.execute(
+            "INSERT OR IGNORE INTO state_meta(key, value) VALUES (?, ?)",
+            (ddl.META_UPGRADE, str(found.version)),
+        )
+    return complete
 
 
 def create_fts(conn: apsw.Connection, table: str, sql: str) -> bool:
@@ -264,6 +286,8 @@ def finish(conn: apsw.Connection) -> bool:
         return False
     found = inspect(conn)
     if found.version > ddl.SCHEMA_VERSION or any(table not in found.objects for table in ddl.FTS_TABLES):
+        return False
+    if not found.unable.isdisjoint(ddl.FTS_TABLES):
         return False
     conn.execute("DELETE FROM state_meta WHERE key = ?", (ddl.META_UPGRADE,))
     conn.execute("DELETE FROM schema_version")

@@ -120,7 +120,7 @@ def index_step(conn: apsw.Connection, max_rows: int, trigram: str | None = None)
     """
     have = tables.present(conn)
     newest = scalar(conn, "SELECT max(id) FROM messages")
-    if FTS not in have or newest is None:
+    if FTS not in have or newest is None or tables.unusable(conn):
         return 0
     after = tables.watermark(conn)
     ids: list[int] = json.loads(scalar(conn, TAKE_SQL, (after, newest, max(1, max_rows), STEP_BYTES)))
@@ -139,10 +139,15 @@ def index_rows(conn: apsw.Connection, ids: Iterable[int]) -> None:
     """
     wanted = sorted(set(ids))
     have = tables.present(conn)
+    partly = bool(tables.unusable(conn))
+    after = tables.watermark(conn)
+    if partly:
+        tables.owe(conn, json.dumps([i for i in wanted if i <= after]))
     if not wanted or FTS not in have:
         return
     _treat(conn, wanted, have, trigram_mode(conn), renew=True)
-    after = tables.watermark(conn)
+    if partly:
+        return
     above = sum(1 for i in wanted if i > after)
     between = scalar(
         conn,
@@ -160,8 +165,12 @@ def touch(conn: apsw.Connection, ids: Iterable[int]) -> None:
     """
     wanted = sorted(set(ids))
     have = tables.present(conn)
+    # Triggers are off where they would write a table that cannot be used here.
+    partly = bool(tables.unusable(conn))
+    if partly:
+        tables.owe(conn, json.dumps(wanted))
     if wanted and FTS in have:
-        _treat(conn, wanted, have, trigram_mode(conn), renew=False)
+        _treat(conn, wanted, have, trigram_mode(conn), renew=partly)
 
 
 def forget(conn: apsw.Connection, ids: Iterable[int]) -> None:
@@ -169,6 +178,7 @@ def forget(conn: apsw.Connection, ids: Iterable[int]) -> None:
     wanted = json.dumps(list(ids))
     if wanted == "[]":
         return
+    tables.owe(conn, wanted)
     for table in tables.present(conn):
         _delete(conn, table, wanted)
 

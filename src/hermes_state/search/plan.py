@@ -123,8 +123,15 @@ def _searchable(conn: apsw.Connection | None, kind: str, text: str) -> bool:
 
 
 def fold(conn: apsw.Connection, text: str) -> str:
-    """``text`` (one or two characters) folded as the trigram index folds it."""
-    tokenizer = conn.fts5_tokenizer("trigram", [])
+    """``text`` (one or two characters) folded as the trigram index folds it.
+
+    Raises:
+        apsw.SQLError: SQLite has no trigram tokenizer.
+    """
+    try:
+        tokenizer = conn.fts5_tokenizer("trigram", [])
+    except (apsw.NoFTS5Error, apsw.SQLError) as error:
+        raise apsw.SQLError("no such tokenizer: trigram") from error  # as SQLite says it of a table
     padded = (text + "aa").encode("utf-8")
     tokens = tokenizer(padded, apsw.FTS5_TOKENIZE_QUERY, None, include_offsets=False, include_colocated=False)
     return str(next(iter(tokens)))[: len(text)]

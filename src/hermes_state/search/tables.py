@@ -35,6 +35,27 @@ def present(conn: apsw.Connection) -> frozenset[str]:
     return frozenset(table for table in column(conn, _PRESENT_SQL) if _usable(conn, _TOKENIZERS[table]))
 
 
+def lacking(conn: apsw.Connection) -> frozenset[str]:
+    """The full-text tables that this SQLite can neither make nor use, whether the file has them or not."""
+    return frozenset(table for table, tokenizer in _TOKENIZERS.items() if not _usable(conn, tokenizer))
+
+
+def unusable(conn: apsw.Connection) -> frozenset[str]:
+    """The full-text tables of the file that this SQLite cannot use: without FTS5, or that tokenizer.
+
+    Where there are any, the index is left to programs that can keep all of it.
+    """
+    lack = lacking(conn)
+    return lack.intersection(column(conn, _PRESENT_SQL)) if lack else lack
+
+
+def owe(conn: apsw.Connection, ids_json: str) -> None:
+    """Note messages whose entries in tables that this SQLite cannot use are not what they must be."""
+    if unusable(conn):
+        conn.execute("CREATE TABLE IF NOT EXISTS hs_owed (id INTEGER PRIMARY KEY)")
+        conn.execute("INSERT OR IGNORE INTO hs_owed SELECT value FROM json_each(?)", (ids_json,))
+
+
 def _usable(conn: apsw.Connection, tokenizer: str) -> bool:
     try:
         return conn.fts5_tokenizer_available(tokenizer)
@@ -53,7 +74,7 @@ def prepare_connection(conn: apsw.Connection) -> None:
 
     The table lives in the connection's own temporary database. A connection with
     ``query_only`` set may not even make that, so the pragma is lifted for this one statement.
-    Nothing happens where the table stands already.
+    Nothing happens where the table stands already, or where this SQLite has no FTS5.
     """
     if scalar(conn, _HAS_VOCABULARY_SQL) is not None:
         return
@@ -62,6 +83,9 @@ def prepare_connection(conn: apsw.Connection) -> None:
         conn.execute("PRAGMA query_only = 0")
     try:
         conn.execute(_VOCABULARY_SQL)
+    except apsw.SQLError as error:
+        if "no such module" not in str(error):
+            raise
     finally:
         if guarded:
             conn.execute("PRAGMA query_only = 1")
