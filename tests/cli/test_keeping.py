@@ -45,7 +45,7 @@ def test_drift_is_found_explained_and_mended(store: Path) -> None:
     assert found["advice"] == ["hermes-state repair"]
     assert "What to do: hermes-state repair" in run("check", code=1).stdout
     text = run("repair").stdout
-    assert "1 x message indexed anew; 1 x session counted anew" in text
+    assert "1 message indexed anew; 1 session counted anew" in text
     assert text.endswith("sound\n4 sessions, 7 messages\n")
     assert answer("check")["ok"] is True
 

@@ -200,3 +200,45 @@ def test_stored_text_never_steers_the_terminal(home: Path) -> None:
     ):
         shown = run(*command).output
         assert not {c for c in shown if c in "\x1b\x07\x9b\u202e\r"}, command
+
+
+def narrow(*arguments: str) -> list[str]:
+    """The lines of a command on a terminal of 60 columns."""
+    return process(*arguments, COLUMNS="60").stdout.splitlines()
+
+
+def test_a_search_that_reached_its_limit_says_how_to_go_on(home: Path) -> None:
+    assert run("search", "桂林", "--limit", "1").stderr == "1 hit; --offset 1 shows what comes after\n"
+    assert run("search", "桂林", "--limit", "1", "--offset", "1").stderr.startswith("1 hit; --offset 2")
+    assert run("search", "桂林", "--offset", "2").stderr == "no more hits\n"
+    assert run("search", "桂林", "--limit", "-1").stderr == "2 hits\n"
+
+
+def test_the_head_of_a_hit_is_one_line_with_its_place_however_long_the_title(home: Path) -> None:
+    with SessionDB(home / "state.db") as db:
+        db.set_session_title("other", "a very long title " * 5)
+    head, snippet, *_ = narrow("search", "hello", "--no-context")
+    assert head.startswith("other  user, telegram, ")
+    assert "#7  a very long t" in head
+    assert head.endswith("…")
+    assert len(head) <= 60
+    assert snippet.strip() == ">>>hello<<< there"
+
+
+def test_what_check_found_is_never_cut(store: Path) -> None:
+    with SessionDB(store) as db:
+        db._conn.execute("UPDATE sessions SET message_count = 99")
+    told = " ".join(" ".join(narrow("check", "--db", str(store))).split())
+    (problem,) = answer("check", "--db", str(store), code=1)["problems"]
+    assert "…" not in told
+    assert all(word in told for word in problem["detail"].split())
+
+
+def test_models_that_cost_nothing_come_by_their_tokens_and_sessions(home: Path) -> None:
+    with SessionDB(home / "state.db") as db:
+        db.create_session("x", "cli", model="aaa")
+        for number in range(2):
+            db.create_session(f"y{number}", "cli", model="bbb")
+        db.update_token_counts("x", 0, 0)
+    text = run("stats", "--no-sizes").stdout
+    assert text.index("model-a") < text.index("model-b") < text.index("bbb") < text.index("aaa")

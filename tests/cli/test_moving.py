@@ -100,7 +100,7 @@ def test_lines_that_are_wrong_are_named_and_the_rest_comes_in(home: Path, tmp_pa
     path.write_text('{"role": "user", "content": "first"}\n{broken\n{"role": "user", "content": "last"}')
     result = run("import", str(path), code=1)
     assert result.stderr.startswith(f"{path}:2: not JSON")
-    assert "1 x problem" in result.stdout
+    assert "; 1 problem\n" in result.stdout
     with SessionDB(home / "state.db") as db:
         assert [m["content"] for m in db.get_messages("20260401")] == ["first", "last"]
     (report,) = answer("import", str(path), "--session-id", "other-name", "--session-source", "old", code=1)

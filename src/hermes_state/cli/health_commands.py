@@ -84,15 +84,17 @@ def _print(report: CheckReport) -> None:
         output.say(rows + pending)
     if not report["problems"]:
         return
-    shown = output.table("problem", "where", ">count", "~what", "~for example")
+    examples = any(problem["sample"] for problem in report["problems"])
+    shown = output.table("problem", "where", ">count", "=what", *(["=for example"] if examples else []))
     for problem in report["problems"]:
+        sample = clean(", ".join(map(str, problem["sample"])), 100)
         output.add_row(
             shown,
             problem["kind"].replace("_", " "),
             clean(problem["where"], 40),
             count_text(problem["count"]),
             clean(problem["detail"], 200),
-            clean(", ".join(map(str, problem["sample"])), 100),
+            *([sample] if examples else []),
         )
     output.show(output.console(), shown)
 
@@ -143,13 +145,13 @@ def _left(path: Path, report: RepairReport) -> list[str]:
 
 def _print_mended(report: RepairReport) -> None:
     parts = [f"{name} made anew" for name in report["rebuilt"]]
-    for key, what in (
-        ("rows", "message indexed anew"),
-        ("counters", "session counted anew"),
-        ("orphans", "orphan message deleted"),
-        ("parents", "parent that does not exist taken away"),
+    for key, thing, what in (
+        ("rows", "message", "indexed anew"),
+        ("counters", "session", "counted anew"),
+        ("orphans", "orphan message", "deleted"),
+        ("parents", "parent", "taken away that did not exist"),
     ):
         number = int(report[key])  # type: ignore[literal-required]
         if number:
-            parts.append(f"{number:,} x {what}")
+            parts.append(f"{plural(number, thing)} {what}")
     output.say("mended: " + (clean("; ".join(parts), 1000) or "nothing"))

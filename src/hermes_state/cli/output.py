@@ -54,24 +54,30 @@ def note(text: str) -> None:
 
 
 def table(*columns: str, title: str = "") -> Table:
-    """A plain table; a column whose name begins with ``>`` is set to the right, with ``~`` cut if need be."""
+    """A plain table.
+
+    A column whose name begins with ``>`` is set to the right; one with ``~`` is cut where there is no room,
+    one with ``=`` goes on in the next line.
+    """
     made = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, pad_edge=False, header_style="bold")
     if title:
         made.title, made.title_justify, made.title_style = title, "left", "bold cyan"
     for name in columns:
         made.add_column(
-            Text(name.lstrip(">~"), no_wrap=True, overflow="ellipsis"),
+            Text(name.lstrip(">~="), no_wrap=True, overflow="ellipsis"),
             justify="right" if name.startswith(">") else "left",
-            no_wrap=not name.startswith("~"),
+            no_wrap=not name.startswith(("~", "=")),
+            overflow="fold" if name.startswith("=") else "ellipsis",
         )
     return made
 
 
 def add_row(to: Table, *cells: str | Text, style: str = "") -> None:
-    """Add a row whose cells stay on one line; a cell that does not fit ends in an ellipsis."""
+    """Add a row; a cell that does not fit ends in an ellipsis, or goes on where its column does."""
     texts = [cell if isinstance(cell, Text) else Text(cell) for cell in cells]
-    for text in texts:
-        text.no_wrap, text.overflow = True, "ellipsis"
+    for text, column in zip(texts, to.columns, strict=True):
+        if column.overflow != "fold":
+            text.no_wrap, text.overflow = True, "ellipsis"
     to.add_row(*texts, style=style or None)
 
 

@@ -83,17 +83,28 @@ def command(
         output.show(screen, Text(clean(plan, 2000), style="dim"), Text())
     for hit in hits:
         _show(screen, hit, titles[hit["session_id"]], context)
-    output.note(plural(len(hits), "hit") if hits else "nothing found")
+    output.note(_count(len(hits), limit, offset))
+
+
+def _count(number: int, limit: int, offset: int) -> str:
+    """How many hits were shown, and where the others are if there may be any."""
+    if not number:
+        return "no more hits" if offset else "nothing found"
+    if number == limit:
+        return f"{plural(number, 'hit')}; --offset {offset + number} shows what comes after"
+    return plural(number, "hit")
 
 
 def _show(screen: Console, hit: Record, title: str | None, context: bool) -> None:
     """A hit: where it stands, its snippet, and its neighbours in the conversation."""
     head = Text(clean(str(hit["session_id"])), style="bold")
-    if title:
-        head.append(f"  {clean(title, 80)}", style="")
     tool = f" {hit['tool_name']}" if hit["tool_name"] else ""
     about = f"{hit['role']}{tool}, {hit['source']}, {when_text(hit['timestamp'])}, #{hit['id']}"
     head.append(f"  {clean(about)}", style="dim")
+    if title:
+        # Last, and cut where there is no room: the same title stands over each hit of a session.
+        head.append(f"  {clean(title, 80)}", style="")
+    head.truncate(screen.width, overflow="ellipsis")
     output.show(screen, head, Padding(marked(hit["snippet"]), (0, 0, 0, 2)))
     if context:
         for line in hit["context"]:

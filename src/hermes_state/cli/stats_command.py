@@ -93,12 +93,19 @@ def _print_usage(title: str, name: str, rows: list[Record]) -> None:
     counts = [column for column in COUNTED if column in rows[0]]
     heads = [f">{COUNTED[column]}" for column in counts]
     shown = output.table(f"~{name}", *heads, ">cost (US$)", title=title)
+    # What costs nothing comes by its tokens, then by its sessions.
+    rows = sorted(rows, key=_weight, reverse=True)
     for row in rows[:MODELS]:
         numbers = [count_text(row[column]) for column in counts]
         output.add_row(shown, clean(str(row[name]), 60), *numbers, cost_text(row["total_cost"]))
     output.show(output.console(), "", shown)
     if len(rows) > MODELS:
         output.say(f"... and {len(rows) - MODELS:,} more (--json has them all)")
+
+
+def _weight(row: Record) -> tuple[float, ...]:
+    keys = ("total_cost", "total_input", "total_output", "session_count")
+    return tuple(row[key] if isinstance(row[key], int | float) else 0.0 for key in keys)
 
 
 def _print_totals(found: Record) -> None:

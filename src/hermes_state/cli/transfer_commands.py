@@ -231,12 +231,12 @@ def _tell_import(name: str, report: ImportReport) -> None:
             f", {plural(report.sessions_present, 'session')} and "
             f"{plural(report.messages_present, 'message')} were there"
         )
-    for number, what in (
-        (report.ids_changed, "message got another id"),
-        (report.titles_changed, "title was changed"),
-        (report.parents_missing, "parent is missing"),
-        (report.problem_count, "problem"),
+    for number, thing, what in (
+        (report.ids_changed, "message", " under another id"),
+        (report.titles_changed, "title", " changed"),
+        (report.parents_missing, "parent", " missing"),
+        (report.problem_count, "problem", ""),
     ):
         if number:
-            text += f"; {number:,} x {what}"
+            text += f"; {plural(number, thing)}{what}"
     output.say(text)
