@@ -187,6 +187,18 @@ def test_malformed_text_costs_its_row_nothing_else(tmp_path: Path) -> None:
         assert len(db.get_messages("a")) == 5
 
 
+def test_a_schema_that_is_not_utf8_is_refused_and_its_rows_are_salvaged(tmp_path: Path) -> None:
+    path = prepared(tmp_path / "state.db")
+    # The name of a column in the CREATE TABLE text of sessions, and in copies of it on pages that are free.
+    path.write_bytes(path.read_bytes().replace(b"cost_status TEXT", b"\x80ost_status TEXT"))
+    assert hermes_state.check_file(path)["verdict"] == "unreadable"
+    with pytest.raises(errors.StoreCorruptError, match="malformed"):
+        SessionDB(path)
+    told = hermes_state.salvage(path, tmp_path / "salvaged.db")
+    assert (told["sessions"], told["messages"]) == (2, 10)
+    assert hermes_state.check_file(tmp_path / "salvaged.db")["ok"]
+
+
 def test_gigantic_numbers_and_values_are_read(tmp_path: Path) -> None:
     path = prepared(
         tmp_path / "state.db",

@@ -77,7 +77,7 @@ def check_file(path: str | os.PathLike[str], progress: Progress = None, *, deep:
         report = Examination(_stepping(conn, place), place, progress).run(deep=deep)
     except (apsw.NotADBError, errors.NotADatabaseError):
         return empty_report(place, _unopened(place))
-    except (apsw.CorruptError, apsw.SQLError, errors.StoreCorruptError) as error:
+    except (apsw.CorruptError, apsw.SQLError, errors.StoreCorruptError, UnicodeDecodeError) as error:
         # Without a readable schema there are no tables to tell apart.
         report = empty_report(place, "unreadable")
         report["problems"] = [

@@ -9,7 +9,6 @@ from typing import Any
 import apsw
 
 from hermes_state.schema.ddl import TABLES_SQL
-from hermes_state.store.rows import rows
 
 log = logging.getLogger("hermes_state")
 
@@ -74,7 +73,7 @@ def missing_columns(conn: apsw.Connection, texts: Mapping[str, str] | None = Non
     """
     live = None if texts is None else _known.get(tuple(texts.get(table, "") for table in EXPECTED))
     if live is None:
-        found = [(str(table), str(name), str(text)) for table, name, text in rows(conn, _LIVE_SQL)[1]]
+        found = [(str(table), str(name), str(text)) for table, name, text in conn.execute(_LIVE_SQL)]
         live = frozenset((table, name) for table, name, _ in found)
         if len(_known) < _MOST_KNOWN:
             # The texts of the same moment: another process may be adding columns.

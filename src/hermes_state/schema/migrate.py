@@ -21,7 +21,7 @@ import apsw
 from hermes_state.schema import ddl
 from hermes_state.schema.columns import missing_columns, reconcile_columns
 from hermes_state.search import tables
-from hermes_state.store.rows import column, rows
+from hermes_state.store.rows import column
 
 log = logging.getLogger("hermes_state")
 
@@ -129,8 +129,13 @@ SELECT name, sql FROM sqlite_master WHERE name LIKE '%messages%' OR name LIKE '%
 
 
 def inspect(conn: apsw.Connection) -> Findings:
-    """Read what ``conn``'s file has; writes nothing."""
-    objects = {str(name): str(sql or "") for name, sql in rows(conn, _OBJECTS_SQL)[1]}
+    """Read what ``conn``'s file has; writes nothing.
+
+    Raises:
+        apsw.Error: the file, or its schema, cannot be read.
+        UnicodeDecodeError: its schema is not UTF-8.
+    """
+    objects = {str(name): str(sql or "") for name, sql in conn.execute(_OBJECTS_SQL)}
     version = stamp(conn) if "schema_version" in objects else 0
     meta: set[str] = set()
     if "state_meta" in objects:
