@@ -14,6 +14,7 @@ from setuptools import setup
 
 KERNELS = "src/_fastpath"
 LOCKS = "src/hermes_state/engine/_ofd_locks.pyx"
+FETCH = "src/hermes_state/engine/_fetch.pyx"
 ROOMS = ("aio", "api", "cli", "engine", "schema", "search", "store", "transfer")
 NO = os.environ.get("HERMES_STATE_NO_EXTENSIONS", "") not in ("", "0")
 REQUIRE = os.environ.get("HERMES_STATE_REQUIRE_EXTENSIONS", "") not in ("", "0")
@@ -57,6 +58,9 @@ def extensions() -> list:
         )
         for name in names
     ]
+    if platform.system() != "Windows":
+        # Not a kernel: it has no twin, APSW itself does what it does.
+        modules.append(Extension("hermes_state.engine._fetch", [FETCH], extra_compile_args=compile_args))
     if platform.system() == "Linux":
         # Not a kernel: locks for APSW's SQLite, without which the anchor alone protects.
         modules.append(Extension("hermes_state.engine._ofd_locks", [LOCKS], extra_compile_args=["-O2"]))

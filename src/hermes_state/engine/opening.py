@@ -13,7 +13,8 @@ import apsw
 
 from hermes_state import errors
 from hermes_state.engine import links, patience, wal
-from hermes_state.search import tables
+from hermes_state.engine.fetch import ReadConnection
+from hermes_state.search import at_once, tables
 from hermes_state.store import message_writes
 
 FILE_MODE = 0o600
@@ -136,12 +137,14 @@ def _journal_mode(anchor: Any, path: Path) -> str:
         return str(anchor.execute("PRAGMA journal_mode").fetchone()[0]).lower()
 
 
-def connect(path: Path, *, readonly: bool = False) -> apsw.Connection:
+def connect(
+    path: Path, *, readonly: bool = False, kind: type[apsw.Connection] = apsw.Connection
+) -> apsw.Connection:
     """An APSW connection with the settings that all roles share."""
     flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
     try:
         name = _name(path)
-        conn = apsw.Connection(name, flags=flags if name == str(path) else _IMMUTABLE, vfs=_vfs)
+        conn = kind(name, flags=flags if name == str(path) else _IMMUTABLE, vfs=_vfs)
         conn.set_busy_timeout(patience.BUSY_MS)
         conn.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
         conn.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
@@ -175,12 +178,18 @@ def connect_writer(path: Path, *, durability: str, triggers: bool) -> apsw.Conne
     return conn
 
 
-def connect_appender(path: Path, *, durability: str) -> apsw.Connection:
-    """A connection that only appends messages, in autocommit; the caller waits for locks itself."""
+def connect_appender(path: Path, *, durability: str, inline: bool = False) -> apsw.Connection:
+    """A connection that only appends messages, in autocommit; the caller waits for locks itself.
+
+    ``inline``: each INSERT brings its row into the index, too.
+    """
     conn = connect_writer(path, durability=durability, triggers=False)
     try:
         message_writes.prepare_appender(conn)
-        conn.execute("PRAGMA cache_size=-4096")
+        if inline:
+            at_once.prepare_rows(conn)
+        else:
+            conn.execute("PRAGMA cache_size=-4096")
         conn.set_busy_timeout(0)
     except (apsw.Error, UnicodeDecodeError) as error:
         conn.close()
@@ -190,7 +199,7 @@ def connect_appender(path: Path, *, durability: str) -> apsw.Connection:
 
 def connect_reader(path: Path, *, readonly: bool) -> apsw.Connection:
     """A connection that only reads."""
-    conn = connect(path, readonly=readonly)
+    conn = connect(path, readonly=readonly, kind=ReadConnection)
     try:
         conn.execute("PRAGMA cache_size=-8192")
         conn.execute("PRAGMA temp_store=MEMORY")

@@ -40,7 +40,7 @@ def install() -> None:
             return
         try:
             _module = import_module("hermes_state.engine._ofd_locks")
-            _load(_module)
+            load(_module)
         except (ImportError, apsw.Error, AttributeError) as error:
             # The anchor alone serves: see the module's text.
             _why_not = f"not to be had here: {error}"
@@ -58,7 +58,12 @@ def watch(path: Path) -> None:
         _module.watch(found.st_dev, found.st_ino)
 
 
-def _load(module: Any) -> None:
+def load(module: Any) -> None:
+    """Load a compiled module that is an extension of SQLite too into APSW's SQLite, for the process.
+
+    Raises:
+        apsw.Error, AttributeError: this APSW cannot load extensions.
+    """
     conn = apsw.Connection(":memory:")
     try:
         conn.enable_load_extension(True)

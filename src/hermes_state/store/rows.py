@@ -20,6 +20,9 @@ Row = tuple[Any, ...]
 
 def rows(conn: apsw.Connection, sql: str, params: Params = ()) -> tuple[tuple[str, ...], list[Row]]:
     """Run ``sql`` and return ``(column names, rows)``; no rows gives ``((), [])``."""
+    found = _whole(conn, sql, params)
+    if found is not None:
+        return found
     cursor = conn.execute(sql, params)
     try:
         names = tuple(column[0] for column in cursor.get_description())
@@ -30,6 +33,19 @@ def rows(conn: apsw.Connection, sql: str, params: Params = ()) -> tuple[tuple[st
     except UnicodeDecodeError:
         cursor.close(True)
         return names, list(_mended(conn, sql, params, len(names)))
+
+
+def tuples(conn: apsw.Connection, sql: str, params: Params = ()) -> list[Row]:
+    """The rows of ``sql`` alone, for statements whose column names nobody needs."""
+    found = _whole(conn, sql, params)
+    if found is not None:
+        return found[1]
+    cursor = conn.execute(sql, params)
+    try:
+        return cursor.fetchall()
+    except UnicodeDecodeError:
+        cursor.close(True)
+        return rows(conn, sql, params)[1]
 
 
 def dicts(conn: apsw.Connection, sql: str, params: Params = ()) -> list[dict[str, Any]]:
@@ -46,14 +62,27 @@ def one(conn: apsw.Connection, sql: str, params: Params = ()) -> dict[str, Any] 
 
 def scalar(conn: apsw.Connection, sql: str, params: Params = ()) -> Any:
     """The first column of the first row, or None where there is no row."""
-    _, found = rows(conn, sql, params)
+    found = tuples(conn, sql, params)
     return found[0][0] if found else None
 
 
 def column(conn: apsw.Connection, sql: str, params: Params = ()) -> list[Any]:
     """The first column of every row."""
-    _, found = rows(conn, sql, params)
-    return [row[0] for row in found]
+    return [row[0] for row in tuples(conn, sql, params)]
+
+
+def _whole(conn: apsw.Connection, sql: str, params: Params) -> tuple[tuple[str, ...], list[Row]] | None:
+    """``rows`` for one hand-over of the GIL, on a reader of the engine (engine.fetch); None: ask APSW."""
+    whole = getattr(conn, "whole", None)
+    found = None if whole is None else whole(sql, params)
+    if isinstance(found, int):
+        if found & 0xFF == apsw.SQLITE_BUSY:
+            # It has waited as long as it may. What else fails, APSW tells better when it tries.
+            error = apsw.exception_for(found)
+            error.args = ("database is locked",)
+            raise error
+        return None
+    return found
 
 
 def _mended(conn: apsw.Connection, sql: str, params: Params, width: int) -> Iterator[Row]:
