@@ -19,7 +19,7 @@ import apsw
 from hermes_state import errors
 from hermes_state.engine import opening, patience
 from hermes_state.engine import transaction as tx
-from hermes_state.search import indexing, tables
+from hermes_state.search import indexing, nul_rows, tables
 
 if TYPE_CHECKING:
     from hermes_state.engine.core import Engine
@@ -260,6 +260,8 @@ class Face:
         conn = opening.connect_writer(engine.path, durability=engine.options.durability, triggers=True)
         conn.set_update_hook(self._updated)
         self._lacking = bool(tables.lacking(conn))
+        if not self._lacking:
+            nul_rows.guard(conn)
         return conn
 
     def _set_triggers(self, conn: apsw.Connection) -> None:

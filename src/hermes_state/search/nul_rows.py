@@ -13,7 +13,7 @@ from typing import Final
 
 import apsw
 
-from hermes_state.store.rows import rows
+from hermes_state.store.rows import rows, scalar
 
 TRIGRAM_LETTERS: Final = 3
 
@@ -45,6 +45,29 @@ def agree(conn: apsw.Connection, ids_json: str) -> None:
         _cut(conn, wrong)
 
 
+_GUARD_SQL = "".join(
+    f"""
+CREATE TEMP TRIGGER IF NOT EXISTS hs_agree_{event.lower()} BEFORE {event} ON main.messages
+WHEN instr(old.content, char(0)) OR instr(old.tool_name, char(0)) OR instr(old.tool_calls, char(0)) BEGIN
+    UPDATE main.messages_fts_trigram_content SET c0 = substr(c0, 1, instr(c0, char(0)) - 1)
+    WHERE id = old.id AND instr(c0, char(0)) > 0 AND max(0, instr(c0, char(0)) - {TRIGRAM_LETTERS}) =
+        (SELECT hs_tokens(sz) FROM main.messages_fts_trigram_docsize WHERE id = old.id);
+END;
+"""  # noqa: S608 - constant text
+    for event in ("DELETE", "UPDATE")
+)
+
+
+def guard(conn: apsw.Connection) -> None:
+    """Let the file's triggers find such rows as ``agree`` leaves them, when statements of others write.
+
+    By TEMP triggers, which only this connection has. It must not be in defensive mode.
+    """
+    if scalar(conn, "SELECT 1 FROM sqlite_master WHERE name = 'messages_fts_trigram_docsize'"):
+        conn.create_scalar_function("hs_tokens", _varint, 1, deterministic=True)
+        conn.execute(_GUARD_SQL)
+
+
 def _cut(conn: apsw.Connection, ids: list[int]) -> None:
     """Cut the stored text of the rows; defensive mode, which guards FTS5's tables, is off meanwhile."""
     defensive = conn.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, -1)
@@ -56,8 +79,10 @@ def _cut(conn: apsw.Connection, ids: list[int]) -> None:
         conn.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, defensive)
 
 
-def _varint(data: bytes) -> int:
-    """The first integer of ``data`` in SQLite's varint format, of at most eight bytes."""
+def _varint(data: object) -> int:
+    """The first integer of ``data`` in SQLite's varint format, of up to eight bytes; -1 if it is no blob."""
+    if not isinstance(data, bytes):
+        return -1
     number = 0
     for byte in data[:8]:
         number = number << 7 | byte & 0x7F
