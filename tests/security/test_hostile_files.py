@@ -199,6 +199,17 @@ def test_a_schema_that_is_not_utf8_is_refused_and_its_rows_are_salvaged(tmp_path
     assert hermes_state.check_file(tmp_path / "salvaged.db")["ok"]
 
 
+def test_a_schema_for_which_sqlite_finds_no_memory_is_told_by_a_typed_error(tmp_path: Path) -> None:
+    data = bytearray((FIXTURES / "v3.db").read_bytes())
+    # In the middle of the schema's text: SQLite 3.40 then finds "out of memory", 3.54 "malformed".
+    data[8275 : 8275 + 64] = b"\xff" * 64
+    path = tmp_path / "state.db"
+    path.write_bytes(data)
+    with pytest.raises(errors.StoreCorruptError, match="malformed"):
+        SessionDB(path)
+    assert path.read_bytes() == bytes(data)
+
+
 def test_gigantic_numbers_and_values_are_read(tmp_path: Path) -> None:
     path = prepared(
         tmp_path / "state.db",

@@ -119,6 +119,10 @@ def open_anchor(path: Path) -> tuple[Any, str]:
             raise
     except UnicodeDecodeError as error:
         raise errors.translate(error, path, "open") from error
+    except MemoryError as error:
+        # What older SQLite versions say of some damaged schemas.
+        words = "database disk image is malformed: SQLite found no memory for its schema"
+        raise errors.make(errors.StoreCorruptError, words, path, "open") from error
     except sqlite3.DatabaseError as error:
         kind = next((kind for words, kind in _ANCHOR_ERRORS.items() if words in str(error)), None)
         if kind is None:

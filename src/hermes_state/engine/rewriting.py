@@ -46,8 +46,8 @@ class _Watch:
         self._conn = conn
         self._wal = wal
         self._progress = progress
-        self._size = _number(conn, "PRAGMA page_size")
-        self._pages = _number(conn, "PRAGMA page_count") - _number(conn, "PRAGMA freelist_count")
+        self._size = int(scalar(conn, "PRAGMA page_size"))
+        self._pages = int(scalar(conn, "PRAGMA page_count")) - int(scalar(conn, "PRAGMA freelist_count"))
         # Without a WAL the second half cannot be seen, and the first counts for all.
         self._halves = 2 if conn.pragma("journal_mode") == "wal" else 1
         self._wal_before = self._wal_bytes()
@@ -102,7 +102,3 @@ class _Watch:
             return self._wal.stat().st_size
         except FileNotFoundError:
             return 0
-
-
-def _number(conn: apsw.Connection, sql: str) -> int:
-    return int(scalar(conn, sql))
