@@ -249,10 +249,25 @@ def test_optimize_ends_and_leaves_few_segments(db_path: Path, make_db: Any) -> N
     assert db.check()["ok"]
 
 
-def test_a_delete_that_meets_index_damage_says_so_and_deletes_nothing(db_path: Path, make_db: Any) -> None:
+def test_a_delete_beside_a_damaged_index_deletes_and_a_repair_mends_the_index(
+    db_path: Path, make_db: Any
+) -> None:
     damage.make(db_path)
     break_indexes(db_path)
     db = make_db()
+    assert db.delete_session("s1")
+    assert db.message_count("s1") == 0
+    assert db.repair()["after"]["ok"]
+    assert db.delete_session("s2")
+    assert db.check()["ok"]
+
+
+def test_an_inline_delete_that_meets_index_damage_says_so_and_deletes_nothing(
+    db_path: Path, make_db: Any
+) -> None:
+    damage.make(db_path)
+    break_indexes(db_path)
+    db = make_db(indexing="inline")
     with pytest.raises(errors.StoreCorruptError):
         db.delete_session("s1")
     assert db.message_count("s1") == 60

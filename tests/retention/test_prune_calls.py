@@ -84,7 +84,7 @@ def test_a_dry_run_counts_and_deletes_nothing(db: Any, tmp_path: Path) -> None:
 
 def test_progress_grows_to_the_number_of_sessions(db: Any) -> None:
     for number in range(30):
-        aged(db, f"s{number:02}", 200, texts=40)
+        aged(db, f"s{number:02}", 200, texts=100)
     seen: list[tuple[int, int]] = []
     assert db.prune_sessions(90, progress=lambda done, total: seen.append((done, total))) == 30
     assert len(seen) > 2

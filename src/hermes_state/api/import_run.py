@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 
 from hermes_state.api.base import Handle
-from hermes_state.search import indexing, tables
+from hermes_state.search import forgetting, indexing, tables
 from hermes_state.store import imports, paging, sessions
 from hermes_state.transfer import jsonl
 from hermes_state.transfer.importer import Found, Parser, SessionFound
@@ -148,6 +148,7 @@ class ImportRun:
 
     def _index(self, conn: apsw.Connection, new: list[int]) -> None:
         """Rows at or below the watermark would be taken for indexed (docs/design.md): index them now."""
+        forgetting.settle(conn, new)
         indexed_through = tables.watermark(conn)
         indexing.index_rows(conn, [i for i in new if i <= indexed_through])
         self._db._engine.index_inline(conn, [i for i in new if i > indexed_through])

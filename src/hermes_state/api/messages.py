@@ -8,7 +8,6 @@ from typing import Any
 
 from hermes_state._fastpath import encode, query_text, scripts
 from hermes_state.api.limited import LimitedReads
-from hermes_state.search import indexing
 from hermes_state.search import run as search_run
 from hermes_state.search.filters import Moment
 from hermes_state.store import lineage, message_writes, messages
@@ -136,7 +135,7 @@ class MessageCalls(LimitedReads):
 
         def work(conn: Any) -> None:
             rows = encode.encode_messages(session_id, messages, None, self._content_encoder())
-            new = message_writes.replace(conn, session_id, rows, indexing.forget)
+            new = message_writes.replace(conn, session_id, rows, self._engine.upkeep.forget)
             self._engine.index_inline(conn, new)
 
         self._write(work, "replace_messages", rows=len(messages), seconds=self._engine.message_patience)

@@ -11,23 +11,30 @@ from typing import Any
 import apsw
 
 from hermes_state.api.base import Handle
-from hermes_state.api.stepping import Progress, Steps, Stop, asked
+from hermes_state.api.stepping import Bounds, Progress, Steps, Stop, asked
 from hermes_state.engine import rewriting
-from hermes_state.search import indexing
 from hermes_state.store import export, figures, lineage, retention
 
 log = logging.getLogger("hermes_state")
 Record = dict[str, Any]
 Folder = str | os.PathLike[str] | None
-Step = Callable[[apsw.Connection, list[str], int], retention.Step]
+Step = Callable[[apsw.Connection, list[str], retention.Forget, Bounds], retention.Step]
 
 
-def _delete(conn: apsw.Connection, ids: list[str], most: int) -> retention.Step:
-    return retention.delete_step(conn, ids, indexing.forget, max_bytes=most)
+def _delete(
+    conn: apsw.Connection, ids: list[str], forget: retention.Forget, bounds: Bounds
+) -> retention.Step:
+    return retention.delete_step(conn, ids, forget, **bounds)
 
 
-def _delete_ghosts(conn: apsw.Connection, ids: list[str], most: int) -> retention.Step:
-    return retention.ghost_step(conn, ids, indexing.forget, max_bytes=most)
+def _delete_ghosts(
+    conn: apsw.Connection, ids: list[str], forget: retention.Forget, bounds: Bounds
+) -> retention.Step:
+    return retention.ghost_step(conn, ids, forget, **bounds)
+
+
+def _free(conn: apsw.Connection, bounds: Bounds) -> retention.Freed:
+    return retention.free_step(conn, bounds["max_bytes"])
 
 
 class RetentionCalls(Handle):
@@ -68,8 +75,8 @@ class RetentionCalls(Handle):
             while remaining and not stopped():
                 self._check_open(operation)
 
-                def work(conn: apsw.Connection, most: int, page: list[str] = remaining) -> retention.Step:
-                    return step(conn, page, most)
+                def work(conn: apsw.Connection, most: Bounds, page: list[str] = remaining) -> retention.Step:
+                    return step(conn, page, steps.forget, most)
 
                 done = steps.run(work)
                 deleted += done.deleted
@@ -112,8 +119,8 @@ class RetentionCalls(Handle):
         while True:
             self._check_open("clear_messages")
 
-            def work(conn: apsw.Connection, most: int, upto: int | None = through) -> retention.Cleared:
-                return retention.clear_step(conn, session_id, indexing.forget, upto, max_bytes=most)
+            def work(conn: apsw.Connection, most: Bounds, upto: int | None = through) -> retention.Cleared:
+                return retention.clear_step(conn, session_id, steps.forget, upto, **most)
 
             through = steps.run(work).through
             if through is None:
@@ -188,8 +195,10 @@ class RetentionCalls(Handle):
         if dry_run:
             return len(ids)
 
-        def step(conn: apsw.Connection, page: list[str], most: int) -> retention.Step:
-            return retention.prune_step(conn, page, indexing.forget, old, max_bytes=most)
+        def step(
+            conn: apsw.Connection, page: list[str], forget: retention.Forget, most: Bounds
+        ) -> retention.Step:
+            return retention.prune_step(conn, page, forget, old, **most)
 
         deleted = self._in_steps(
             ids, "prune_sessions", step, sessions_dir=sessions_dir, stop=stop, progress=progress
@@ -219,10 +228,14 @@ class RetentionCalls(Handle):
         """
         self._check_open("vacuum")
         stopped = asked(stop)
+        # What is left of deleted messages in the indexes would be written anew with the rest.
+        with self._engine.inside("vacuum"):
+            self._engine._writable("vacuum")
+            self._engine.upkeep.catch_up()
         if incremental and self._read(retention.frees_in_steps, "vacuum", single=True):
             steps = Steps(self._engine, "vacuum")
             total = self._read(figures.pages, "vacuum", single=True)["free_pages"]
-            while not stopped() and steps.run(retention.free_step).weight:
+            while not stopped() and steps.run(_free).weight:
                 self._check_open("vacuum")
                 if progress is not None:
                     left = self._read(figures.pages, "vacuum", single=True)["free_pages"]

@@ -36,6 +36,8 @@ class Sized(Protocol):
 
 
 S = TypeVar("S", bound=Sized)
+Bounds = dict[str, int]
+"""Bounds of a step, as ``retention.delete_step`` takes them."""
 
 
 def asked(stop: Stop) -> Callable[[], bool]:
@@ -76,8 +78,13 @@ class Steps:
         self._held = 0.0
         self._version: object = None
 
-    def run(self, work: Callable[[apsw.Connection, int], S]) -> S:
-        """``work(conn, bytes at most)`` in one transaction, after a rest where one is due."""
+    @property
+    def forget(self) -> retention.Forget:
+        """Takes messages that a step deletes out of the indexes, now or later."""
+        return self._engine.upkeep.forget
+
+    def run(self, work: Callable[[apsw.Connection, Bounds], S]) -> S:
+        """``work(conn, bounds)`` in one transaction, after a rest where one is due."""
         if self._taken:
             self._rest()
         others = self._version
@@ -85,7 +92,8 @@ class Steps:
         def whole(conn: apsw.Connection) -> S:
             # It changes when another connection, of any process, has committed.
             ((self._version,),) = conn.execute("PRAGMA data_version").fetchall()
-            return work(conn, self._bytes)
+            later = retention.LATER if self._engine.upkeep.defers else {}
+            return work(conn, {"max_bytes": self._bytes, **later})
 
         done, held = self._engine.upkeep.lazily(whole, self._operation, durable=not self._taken)
         self._taken += 1

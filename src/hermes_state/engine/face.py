@@ -19,7 +19,7 @@ import apsw
 from hermes_state import errors
 from hermes_state.engine import opening, patience
 from hermes_state.engine import transaction as tx
-from hermes_state.search import indexing, nul_rows, tables
+from hermes_state.search import forgetting, indexing, nul_rows, tables
 
 if TYPE_CHECKING:
     from hermes_state.engine.core import Engine
@@ -286,8 +286,8 @@ class Face:
                 self._set_triggers(conn)
             try:
                 # The triggers take only rows out of the index that stand there in our form.
-                while not self._engine.damage.known and indexing.pending(conn):
-                    if not indexing.index_step(conn, _STEP_ROWS):
+                while not self._engine.damage.known and not forgetting.complete(conn):
+                    if not indexing.index_step(conn, _STEP_ROWS) and not forgetting.step(conn, _STEP_ROWS):
                         break
                 yield
                 self._settle(conn)

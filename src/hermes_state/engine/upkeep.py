@@ -16,7 +16,7 @@ from hermes_state.engine import opening, patience
 from hermes_state.engine import transaction as tx
 from hermes_state.engine.progress import UpgradeProgress
 from hermes_state.schema import migrate
-from hermes_state.search import indexing, owed, tables
+from hermes_state.search import forgetting, indexing, owed, tables
 
 if TYPE_CHECKING:
     from hermes_state.engine.core import Engine
@@ -34,15 +34,22 @@ CLOSE_UPGRADE_S = 5.0
 """How long the last close goes on with an unfinished upgrade; the next open goes on from there."""
 WORKER_PATIENCE_S = 0.5
 """Patience for the write lock of those whose index step can as well be done later."""
+CLOSE_FORGET_S = 1.0
+"""How long the last close removes entries of messages that others deleted; its own it removes all."""
 CLOSE_PATIENCE_S = 5.0
 """Patience for the write lock of the last close."""
 SEARCH_WAIT_S = 1.0
 """How long a search waits for the index, or for the lock to write it, before it scans what waits."""
+SEARCH_FORGET_S = 0.2
+"""How long a search waits for entries of deleted messages to leave the index, which it never shows."""
 SEARCH_SCAN_ROWS = 5000
 """Rows above the watermark up to which a search rather scans them than waits longer."""
 WAL_FRAMES = 3000
 """Frames (pages) of the WAL from which a checkpoint makes it start anew; 12 MB at SQLite's page size."""
 WAL_SLACK = 1024 * 1024
+FORGET_REST_EVERY_S, FORGET_REST_S = 0.090, 0.012
+"""After so many seconds of holding the lock to remove entries comes a rest, longer than a waiting
+writer's longest pause (``patience.EAGER_MAX_S``)."""
 DRAIN_S = 0.020
 """How long such a checkpoint waits for this process's reads that still use the WAL."""
 
@@ -54,6 +61,11 @@ class Upkeep:
         self._engine = engine
         self._checkpointing = threading.Lock()
         self._checkpointer: apsw.Connection | None = None
+        self._deferred = False
+        """This engine has left entries of messages that it deleted to be removed later."""
+        self._forgot = 0
+        """Ids whose entries the last index transaction removed."""
+        self._unrested = 0.0
         self.upgrading = False
         """A re-index that belongs to an upgrade has not ended yet."""
         self.progress = UpgradeProgress(engine.path)
@@ -72,11 +84,17 @@ class Upkeep:
 
     def finish_before_close(self) -> None:
         """Index what is pending and copy the WAL back, when nobody else is inside any more."""
-        deadline = time.monotonic() + (CLOSE_UPGRADE_S if self.upgrading else float("inf"))
+        conn = self._engine._writer.conn
+        started = time.monotonic()
+        deadline = started + (CLOSE_UPGRADE_S if self.upgrading else float("inf"))
+        deadline_of_list = deadline if self._deferred else started + CLOSE_FORGET_S
         try:
-            while indexing.pending(self._engine._writer.conn) and time.monotonic() < deadline:
+            while not self.complete(conn) and time.monotonic() < deadline:
+                if time.monotonic() > deadline_of_list and not indexing.pending(conn):
+                    break
                 if not self.safe_step(CATCH_UP_ROWS, CLOSE_PATIENCE_S)[0]:
                     break
+                self._rest()
             if self._wrote():
                 self._copy_back(self._checkpointer or self._engine._writer.conn)
         except (apsw.Error, errors.HermesStateError) as error:
@@ -110,7 +128,23 @@ class Upkeep:
         """True if the index holds all that ``conn``'s snapshot holds, or nothing can be done about it."""
         if self._engine.read_only is not None or self._engine.damage.known:
             return True
-        return not indexing.pending(conn) or bool(tables.unusable(conn))
+        return forgetting.complete(conn) or bool(tables.unusable(conn))
+
+    @property
+    def defers(self) -> bool:
+        """Whether the entries of messages that are deleted leave the index later."""
+        return self._engine.options.indexing == "background" and self._engine.journal_mode == "wal"
+
+    def forget(self, conn: apsw.Connection, ids: list[int]) -> None:
+        """In the transaction that deletes these messages, before it does: take them out of the index.
+
+        Where it is kept in the background they are only listed, and an index transaction removes them.
+        """
+        if self.defers:
+            self._deferred = True
+            forgetting.defer(conn, ids)
+        else:
+            indexing.forget(conn, ids)
 
     def catch_up(self) -> None:
         """Index everything that is committed, as far as the file can be written and the index is whole.
@@ -124,18 +158,22 @@ class Upkeep:
                     return
             if not self.safe_step(CATCH_UP_ROWS)[0]:
                 return
+            self._rest()
 
     def catch_up_shortly(self) -> bool:
         """Like ``catch_up`` for a search, which can scan a few rows that wait; True if none does.
 
         It gives up where another process has the write lock for long, and after SEARCH_WAIT_S once
-        the rest is short enough to be scanned.
+        the rest is short enough to be scanned; after SEARCH_FORGET_S where only deleted messages are left.
         """
-        deadline = time.monotonic() + SEARCH_WAIT_S
+        started = time.monotonic()
+        deadline = started + SEARCH_WAIT_S
         while True:
             with self._engine._reading("search") as conn:
                 if self.complete(conn):
                     return True
+                if time.monotonic() > started + SEARCH_FORGET_S and not indexing.pending(conn):
+                    return False
                 if time.monotonic() > deadline and not indexing.pending(conn, SEARCH_SCAN_ROWS):
                     return False
             try:
@@ -148,6 +186,8 @@ class Upkeep:
     def index_step(self, rows: int, seconds: float | None = None) -> tuple[int, float]:
         """One index transaction; (rows treated, seconds it held the lock).
 
+        Rows that wait to be indexed come first; what is left of ``rows`` goes to entries of deleted messages.
+
         It need not be durable: what a power loss takes of it is above the
         watermark again, so it commits without an fsync of its own. ``seconds`` is
         the patience for the write lock, where it is not the store's.
@@ -156,17 +196,27 @@ class Upkeep:
 
         def step(conn: apsw.Connection) -> int:
             nonlocal reached
+            self._forgot = 0
             treated = indexing.index_step(conn, rows)
+            if treated < rows:
+                self._forgot = forgetting.step(conn, rows - treated)
             reached = indexing.reached(conn) if self.upgrading else None
             if treated < rows:
                 self.finish_upgrade(conn)
-            return treated
+            return treated + self._forgot
 
         waiting = self._engine._patience() if seconds is None else patience.Patience(seconds)
         done = self._without_fsync(step, waiting, "index")
+        self._unrested += done[1] if self._forgot else 0.0
         if reached is not None:
             self.progress.tell(*reached)
         return done
+
+    def _rest(self) -> None:
+        """After some holding of the lock for deleted messages, let writers of other processes have it."""
+        if self._unrested >= FORGET_REST_EVERY_S:
+            self._unrested = 0.0
+            time.sleep(FORGET_REST_S)
 
     def lazily(self, fn: Callable[[apsw.Connection], T], operation: str, *, durable: bool) -> tuple[T, float]:
         """``fn(conn)`` in a write transaction; its result and the seconds that it held the lock.
@@ -233,7 +283,9 @@ class Upkeep:
 
     def worker_step(self, rows: int) -> tuple[int, float]:
         """``safe_step`` with the short patience of somebody who can come again."""
-        return self.safe_step(rows, WORKER_PATIENCE_S)
+        done = self.safe_step(rows, WORKER_PATIENCE_S)
+        self._rest()
+        return done
 
     def safe_step(self, rows: int, seconds: float | None = None) -> tuple[int, float]:
         """``index_step``; (0, 0.0) where the file cannot be written or the index is damaged."""

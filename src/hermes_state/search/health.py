@@ -18,6 +18,7 @@ from hermes_state._fastpath import scripts, searchable
 from hermes_state.store.rows import rows, scalar
 
 from . import indexing, tables
+from .forgetting import LISTED_IDS_SQL
 from .tables import FTS, TRIGRAM, WORDS
 
 PAGE_ROWS: Final = 500
@@ -105,7 +106,10 @@ def drift_of(conn: apsw.Connection, ids: Collection[int], have: Collection[str])
 
 def surplus(conn: apsw.Connection, table: str, after: int) -> tuple[int | None, int, list[int]]:
     """The next rows of a full-text table above ``after``: last id (None at the end), how many, and those
-    without a message."""
+    without a message.
+
+    A row whose message was deleted and that is listed to be removed is no fault.
+    """
     found = rows(conn, _surplus_sql(table), (after, PAGE_INDEXED))[1]
     last = found[-1][0] if found else None
     return last, len(found), [row_id for row_id, there in found if not there]
@@ -149,7 +153,8 @@ def merge_step(conn: apsw.Connection, table: str, pages: int, *, start: bool) ->
 @cache
 def _surplus_sql(table: str) -> str:
     return (
-        "SELECT d.id, EXISTS (SELECT 1 FROM messages m WHERE m.id = d.id)"  # noqa: S608 - a name of ours
+        "SELECT d.id, CASE WHEN EXISTS (SELECT 1 FROM messages m WHERE m.id = d.id) THEN 1"  # noqa: S608
+        f" ELSE d.id IN ({LISTED_IDS_SQL}) END"
         f" FROM {table}_docsize d WHERE d.id > ? ORDER BY d.id LIMIT ?"
     )
 

@@ -12,7 +12,7 @@ from hermes_state.store.rows import rows
 
 from . import cursor as cursors
 from . import filters as filtering
-from . import indexing, pending, recent, tables
+from . import forgetting, indexing, pending, recent, tables
 from .compile import Compiler, Rows, has_words
 from .cursor import Place
 from .filters import Filters, Moment
@@ -193,7 +193,7 @@ def _indexed(conn: apsw.Connection, plan: Plan, chosen: Filters) -> tuple[list[d
         tables.prepare_connection(conn)
     words = has_words(conn)
     found = Compiler(conn, words, ranked=chosen.order == "rank").plan(plan)
-    if chosen.bare:
+    if chosen.bare and not (chosen.offset and forgetting.anything(conn)):  # those would count in the offset
         ranked = _ranked(conn, found, chosen)
         hits = page(conn, [row_id for row_id, _ in ranked], plan)
         if len(hits) == len(ranked):

@@ -12,6 +12,7 @@ WORDS = "hs_fts_words"
 
 META_WATERMARK = "hermes_state.indexed_through"
 META_TRIGRAM = "hermes_state.trigram"
+META_FORGET = "hermes_state.forget."
 TRIGRAM_MODES = ("all", "unspaced")
 
 _TOKENIZERS = {FTS: "unicode61", TRIGRAM: "trigram", WORDS: "unicode61"}
