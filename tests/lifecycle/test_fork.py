@@ -285,3 +285,45 @@ db.close()
         running.finish()
     with SessionDB(path) as db:
         assert len(db.search_messages("pending", limit=-1)) == 50
+
+
+def test_a_child_does_not_wait_for_a_lock_that_a_thread_of_the_parent_holds(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    code = (
+        WAIT
+        + """
+taken, done = threading.Event(), threading.Event()
+
+def hold():
+    with db._lock:
+        taken.set()
+        done.wait()
+
+holder = threading.Thread(target=hold)
+holder.start()
+taken.wait()
+
+def child():
+    assert db._lock.acquire(timeout=5), "held by a thread that is not here"
+    say(id=db.append_message("s", "user", "with the lock"))
+    db._lock.release()
+    db.close()
+
+status = wait_for(in_child(child))
+assert not db._lock.acquire(blocking=False), "the parent's thread still has it"
+done.set()
+holder.join()
+assert status == 0
+with db._lock:
+    def inside():
+        with db._lock:
+            say(id=db.append_message("s", "user", "forked with the lock held"))
+        db.close()
+    assert wait_for(in_child(inside)) == 0
+db.close()
+"""
+    )
+    with program(code, path, options=NO_WARNING) as running:
+        ids = _ids(running.finish())
+    assert sound(path) == ids
+    assert len(ids) == 2

@@ -19,6 +19,18 @@ from hermes_state.search import indexing
 
 T = TypeVar("T")
 
+_handles: weakref.WeakSet[Handle] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    """In a forked child: a lock that a thread of the parent holds is held by nobody here, for ever."""
+    for handle in list(_handles):
+        handle._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
+
 
 class Handle:
     """A thin handle on the one engine that this process has for a file."""
@@ -75,6 +87,7 @@ class Handle:
             wal._set_last_init_error(f"{type(error).__name__}: {error}")
             raise
         self._lock = threading.RLock()
+        _handles.add(self)
         self._conn = self._engine.face
         self._closed = False
         self._listener = on_upgrade_progress
@@ -133,7 +146,7 @@ class Handle:
             "index_pending": pending,
             "upgrade": {"done": done, "total": total} if upgrading else None,
             "full_text_lacks": engine.full_text.lacks,
-            "protection": protection.active(),
+            "protection": protection.active(anchor=engine.anchored),
         }
 
     def _execute_write(self, fn: Callable[[Any], T]) -> T:
