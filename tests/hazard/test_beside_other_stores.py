@@ -1,4 +1,8 @@
-"""The stdlib's SQLite in the process that has the store open, while other processes write."""
+"""Two copies of SQLite in one process, while other processes of ours have the store open.
+
+The scenarios of ``test_two_sqlites.py`` have a plain program on the other side; here the other side is a
+whole store, which indexes, checkpoints and closes as the last one does.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ def between(conn):
     snapshot("inside")
 
 barrier()
-for number in range(10):
+for number in range(30):
     mine.append(db.append_message("mine", "user", f"mine {number}"))
     snapshot(number)
     db._execute_write(between)
@@ -50,30 +54,41 @@ db.close()
 """
 
 
+@pytest.fixture(params=["ofd", "anchor"])
+def locks(request: pytest.FixtureRequest) -> str:
+    """The value of HERMES_STATE_NO_OFD_LOCKS for each protection."""
+    return "1" if request.param == "anchor" else ""
+
+
 @pytest.mark.slow
-def test_stdlib_snapshots_in_our_process_lose_nothing_while_another_process_writes(tmp_path: Path) -> None:
+def test_stdlib_snapshots_in_our_process_lose_nothing_while_another_process_writes(
+    tmp_path: Path, locks: str
+) -> None:
     path = tmp_path / "state.db"
-    with program(OTHER, path, 120) as other, program(MINE, path) as mine:
+    with (
+        program(OTHER, path, 120) as other,
+        program(MINE, path, HERMES_STATE_NO_OFD_LOCKS=locks) as mine,
+    ):
         other.ready()
         mine.ready()
         other.go()
         mine.go()
         ids = set(mine.finish()[-1]["ids"]) | {answer["id"] for answer in other.finish()}
-    assert len(ids) == 140
+    assert len(ids) == 180
     assert sound(path) == ids
     for copy in tmp_path.glob("*.copy*"):
         with closing(sqlite3.connect(copy)) as conn:
             assert conn.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
 
 
-def test_an_idle_store_keeps_its_wal_when_the_stdlib_closes_the_file(tmp_path: Path) -> None:
+def test_an_idle_store_keeps_its_wal_when_the_stdlib_closes_the_file(tmp_path: Path, locks: str) -> None:
     path = tmp_path / "state.db"
     code = """
 import sqlite3
 db = SessionDB(path)
 db.create_session("s", "cli")
 ids = [db.append_message("s", "user", "before")]
-for n in range(10):
+for n in range(30):
     conn = sqlite3.connect(path)
     conn.execute("SELECT count(*) FROM messages").fetchone()
     conn.close()
@@ -83,12 +98,12 @@ for n in range(10):
 say(ids=ids)
 db.close()
 """
-    with program(code, path) as running:
-        for _ in range(10):
+    with program(code, path, HERMES_STATE_NO_OFD_LOCKS=locks) as running:
+        for _ in range(30):
             running.answer()
             with program("SessionDB(path).close()", path) as other:
                 other.finish()
             running.go()
         ids = running.finish()[-1]["ids"]
-    assert len(ids) == 11
+    assert len(ids) == 31
     assert sound(path) == set(ids)
