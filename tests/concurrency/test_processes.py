@@ -52,17 +52,17 @@ def test_eight_processes_that_append_at_once_lose_nothing(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_forty_processes_that_open_a_fresh_file_at_once_all_work(tmp_path: Path) -> None:
+def test_eighty_processes_that_open_a_fresh_file_at_once_all_work(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "folder" / "state.db"
     with ExitStack() as stack:
-        running = [stack.enter_context(program(OPEN_FRESH, path, n)) for n in range(40)]
+        running = [stack.enter_context(program(OPEN_FRESH, path, n)) for n in range(80)]
         for one in running:
             one.ready()
         assert not path.exists()
         for one in running:
             one.go()
         ids = {one.finish()[-1]["id"] for one in running}
-    assert len(ids) == 40
+    assert len(ids) == 80
     assert sound(path) == ids
 
 

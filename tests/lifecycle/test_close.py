@@ -6,6 +6,7 @@ import gc
 import inspect
 import os
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -181,6 +182,40 @@ def test_close_from_inside_an_operation_of_the_store_does_not_hang(db_path: Path
 
 def _descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
+
+
+THOUSAND = """
+import gc, resource
+
+def pages():
+    gc.collect()
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+def turns(count):
+    for number in range(count):
+        db = SessionDB(path)
+        if number % 10 == 0:
+            db.ensure_session("s", "cli")
+            db.append_message("s", "user", f"row {number}")
+            db.search_messages("row", limit=5)
+        db.close()
+
+turns(250)
+before = pages()
+turns(750)
+say(grown=pages() - before, handles=len([o for o in gc.get_objects() if isinstance(o, SessionDB)]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of a process from /proc")
+def test_a_thousand_opens_and_closes_leave_no_memory_behind(tmp_path: Path) -> None:
+    with program(THOUSAND, tmp_path / "state.db") as running:
+        (told,) = running.finish()
+    assert told["handles"] <= 1
+    # The file grows a little meanwhile; a kilobyte that each turn left would be 750 of them.
+    assert told["grown"] < 500_000
 
 
 def test_opening_and_closing_300_times_leaves_no_descriptor_and_no_thread(tmp_path: Path) -> None:

@@ -321,8 +321,19 @@ class Face:
                 if tx.unsettled(conn) and self._engine.read_only is None:
                     with self._writing(conn, "_conn.execute"):
                         pass
-                self._engine.upkeep.catch_up()
+                self._complete_for(sql)
                 self._run(conn, cursor, sql, parameters, word)
+
+    def _complete_for(self, sql: str) -> None:
+        """Before ``sql`` reads: everything committed is in the index.
+
+        A statement that does not name a full-text table neither waits long for it nor fails for it, where
+        another process has the write lock or the disk is full.
+        """
+        if "_fts" in sql.lower():
+            self._engine.upkeep.catch_up()
+        else:
+            self._engine.upkeep.catch_up_shortly()
 
     def _run(
         self, conn: apsw.Connection, cursor: FaceCursor, sql: str, parameters: Params, word: str

@@ -163,7 +163,7 @@ class Upkeep:
     def catch_up_shortly(self) -> bool:
         """Like ``catch_up`` for a search, which can scan a few rows that wait; True if none does.
 
-        It gives up where another process has the write lock for long, and after SEARCH_WAIT_S once
+        It gives up where another process has the write lock for long or the disk is full, and after SEARCH_WAIT_S once
         the rest is short enough to be scanned; after SEARCH_FORGET_S where only deleted messages are left.
         """
         started = time.monotonic()
@@ -179,7 +179,7 @@ class Upkeep:
             try:
                 if not self.safe_step(CATCH_UP_ROWS, SEARCH_WAIT_S)[0]:
                     return False
-            except errors.StoreBusyError as error:
+            except (errors.StoreBusyError, errors.StoreFullError, apsw.FullError) as error:
                 log.info("%s: a search scans what waits for the index: %s", self._engine.path, error)
                 return False
 
