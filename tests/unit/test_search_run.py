@@ -295,11 +295,11 @@ def test_a_context_survives_odd_content() -> None:
     assert hits(conn, "after") == [hit["id"]]
 
 
-def test_contexts_of_a_page_are_one_statement_on_the_session_index() -> None:
+def test_hits_with_their_contexts_are_one_statement_on_the_session_index() -> None:
     from hermes_state.search import results
 
-    steps = [row[3] for row in STORE.execute("EXPLAIN QUERY PLAN " + results._CONTEXT_SQL, ("[1]",))]
-    assert not any("SCAN m" in step or "SCAN n" in step for step in steps), steps
+    steps = [row[3] for row in STORE.execute("EXPLAIN QUERY PLAN " + results._HITS_SQL, ("[1]",))]
+    assert [step for step in steps if "SCAN" in step] == ["SCAN j VIRTUAL TABLE INDEX 1:"], steps
     assert sum("INDEX hs_idx_messages_session (session_id=?" in step for step in steps) == 2, steps
 
 

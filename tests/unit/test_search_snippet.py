@@ -129,3 +129,10 @@ def test_without_its_marks_a_snippet_is_a_piece_of_the_text(query: str, text: st
     assert bare in text
     assert made.count(">>>") == made.count("<<<")
     assert len(bare) <= snippet.CHARS
+
+
+@given(st.text("ab1 _-.\n\x00", max_size=600), st.integers(0, 600), st.integers(0, 600))
+def test_ascii_is_cut_where_text_of_any_script_is_cut(text: str, one: int, other: int) -> None:
+    start, end = min(one, other, len(text)), min(max(one, other), len(text))
+    assert snippet._ascii_cut(text, start, end) == snippet._cut(text, start, end)
+    assert snippet._ascii_begin(text, end) == snippet._begin(text, end)

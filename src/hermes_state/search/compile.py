@@ -74,9 +74,8 @@ class Compiler:
 
     def plan(self, plan: Plan) -> Rows:
         """The rows that any group of the plan matches."""
-        routes = {operand.route for group in plan.groups for operand in group}
-        if len(routes) == 1 and routes <= {"words", "trigram"}:
-            return self._match(routes.pop(), plan.groups)
+        if plan.index:
+            return self._match(plan.index, plan.groups)
         return self._any([self._group(group) for group in plan.groups])
 
     def _group(self, group: Group) -> Rows:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Final
 
 import apsw
 
@@ -13,6 +15,11 @@ TRIGRAM_LENGTH = 3
 
 MATCHES = ("words", "substring")
 """How a term of a script with spaces matches: whole words, or wherever it stands."""
+
+CACHED_CHARS: Final = 1_000
+"""Characters of a query up to which what it was read as is kept for the next time."""
+CACHED: Final = 256
+"""Queries of which that is kept, those that were asked last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +57,35 @@ class Operand:
 
 
 Group = tuple[Operand, ...]
+_Groups = list[list[tuple[bool, tuple[tuple[str, str], ...]]]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
-    """Alternatives, each a group of operands with at least one that is wanted."""
+    """Alternatives, each a group of operands with at least one that is wanted.
+
+    What is worked out from them is worked out once, since plans of queries that come again are kept.
+    """
 
     groups: tuple[Group, ...]
 
-    @property
+    @cached_property
     def routes(self) -> frozenset[str]:
         """Every route that a term of the plan takes."""
         return frozenset(term.route for group in self.groups for operand in group for term in operand.terms)
 
-    @property
+    @cached_property
+    def index(self) -> str:
+        """The route by which one MATCH answers the whole plan, "words" or "trigram"; else empty."""
+        routes = {operand.route for group in self.groups for operand in group}
+        return routes.pop() if len(routes) == 1 and routes <= {"words", "trigram"} else ""
+
+    @cached_property
+    def everywhere(self) -> tuple[Term, ...]:
+        """The terms that rows without a letter of an unspaced script may hold inside words."""
+        return tuple(t for group in self.groups for operand in group for t in operand.terms if t.everywhere)
+
+    @cached_property
     def wanted(self) -> tuple[Term, ...]:
         """The terms that a hit may show: those of operands that are not negated, each once."""
         terms = [
@@ -81,19 +103,40 @@ def build(conn: apsw.Connection | None, query: str | None, match: str = "words")
     """
     if match not in MATCHES:
         raise ValueError(f"match must be one of {', '.join(map(repr, MATCHES))}, not {match!r}")
+    kept = isinstance(query, str) and len(query) <= CACHED_CHARS
+    doubtful = (_doubtful if kept else _doubtful.__wrapped__)(query, match)
+    dropped = tuple(text for text in doubtful if not _searchable(conn, text))
+    return (_without if kept else _without.__wrapped__)(query, match, dropped)
+
+
+@lru_cache(CACHED)
+def _doubtful(query: str | None, match: str) -> tuple[str, ...]:
+    """The texts in the query in which unicode61 might find no token."""
+    read = _read(query, match)
+    terms = (term for group in read for _, terms in group for term in terms)
+    return tuple(text for kind, text in terms if kind != "substring" and not text.isascii())
+
+
+@lru_cache(CACHED)
+def _without(query: str | None, match: str, dropped: tuple[str, ...]) -> Plan:
+    """The plan of the query without those texts."""
     groups = []
-    for alternatives in query_text.groups(query) if match == "words" else _literals(query):
+    for alternatives in _read(query, match):
         group = [
             Operand(negated, kept)
             for negated, terms in alternatives
-            if (kept := tuple(Term(kind, text) for kind, text in terms if _searchable(conn, kind, text)))
+            if (kept := tuple(Term(kind, text) for kind, text in terms if text not in dropped))
         ]
         if any(not operand.negated for operand in group):
             groups.append(tuple(group))
     return Plan(tuple(groups))
 
 
-def _literals(query: str | None) -> list[list[tuple[bool, tuple[tuple[str, str], ...]]]]:
+def _read(query: str | None, match: str) -> _Groups:
+    return query_text.groups(query) if match == "words" else _literals(query)
+
+
+def _literals(query: str | None) -> _Groups:
     """``query_text.groups`` with each word and phrase as it stands, as one substring.
 
     The operators are those of every query: a name stands in for each text while they are read.
@@ -112,8 +155,9 @@ def _literals(query: str | None) -> list[list[tuple[bool, tuple[tuple[str, str],
     ]
 
 
-def _searchable(conn: apsw.Connection | None, kind: str, text: str) -> bool:
-    if conn is None or kind == "substring" or text.isascii():
+def _searchable(conn: apsw.Connection | None, text: str) -> bool:
+    """Whether the unicode61 tokenizer of ``conn`` finds a token in ``text``."""
+    if conn is None:
         return True
     try:
         tokenizer = conn.fts5_tokenizer("unicode61", [])

@@ -9,36 +9,34 @@ from typing import Any
 import apsw
 
 from hermes_state._fastpath import searchable
-from hermes_state.store.rows import rows
+from hermes_state.store.rows import tuples
 
 from .plan import Plan
-from .snippet import Marker
+from .snippet import marker
 
 CONTEXT_CHARS = 200
 """Characters of a neighbour's content that a hit's context shows."""
 
 MULTIMODAL = "[multimodal content]"
 
-_MARKER = b"\x00json:"
+_MARKER = "\x00json:"
 _CHUNK = 200
-_HITS_SQL = """\
+# Of a neighbour the content as bytes, 4 a character at most; all of it where it is structured, since JSON
+# cannot be read from its beginning.
+_BEGINNING = (
+    "CASE WHEN substr(CAST({0}.content AS BLOB), 1, 6) = x'006a736f6e3a' THEN CAST({0}.content AS BLOB)"
+    " ELSE substr(CAST({0}.content AS BLOB), 1, 804) END"
+)
+# One row a hit, with the message before it by id in its session, and the one after.
+_HITS_SQL = f"""\
 SELECT m.id, m.session_id, m.role, m.timestamp, m.tool_name, s.source, s.model, s.started_at, m.content,
-    m.tool_calls
-FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value JOIN sessions s ON s.id = m.session_id
-ORDER BY j.key"""
-
-# For each hit: the message before it by id in its session, itself, the message after. Content as bytes,
-# 4 a character at most; all of it where it is structured, since JSON cannot be read from its beginning.
-_CONTEXT_SQL = """\
-SELECT m.id, n.role,
-    CASE WHEN substr(CAST(n.content AS BLOB), 1, 6) = x'006a736f6e3a' THEN CAST(n.content AS BLOB)
-    ELSE substr(CAST(n.content AS BLOB), 1, 804) END
-FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value
-CROSS JOIN messages n ON n.id IN (
-    (SELECT max(b.id) FROM messages b WHERE b.session_id = m.session_id AND b.id < m.id),
-    m.id,
-    (SELECT min(a.id) FROM messages a WHERE a.session_id = m.session_id AND a.id > m.id))
-ORDER BY j.key, n.id"""
+    m.tool_calls, b.id, b.role, {_BEGINNING.format("b")}, a.id, a.role, {_BEGINNING.format("a")}
+FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value CROSS JOIN sessions s ON s.id = m.session_id
+LEFT JOIN messages b ON b.id = (
+    SELECT max(p.id) FROM messages p WHERE p.session_id = m.session_id AND p.id < m.id)
+LEFT JOIN messages a ON a.id = (
+    SELECT min(n.id) FROM messages n WHERE n.session_id = m.session_id AND n.id > m.id)
+"""  # noqa: S608 - constant text
 
 
 def page(conn: apsw.Connection, ids: list[int], plan: Plan) -> list[dict[str, Any]]:
@@ -46,12 +44,17 @@ def page(conn: apsw.Connection, ids: list[int], plan: Plan) -> list[dict[str, An
     out: list[dict[str, Any]] = []
     if not ids:
         return out
-    marker = Marker(plan.wanted)
+    snippet = marker(plan.wanted).snippet
     for chunk in _chunks(ids):
-        bound = json.dumps(chunk)
-        contexts = _contexts(conn, bound)
-        _, found = rows(conn, _HITS_SQL, (bound,))
-        for row_id, session_id, role, stamp, tool_name, source, model, started, content, calls in found:
+        found = {row[0]: row for row in tuples(conn, _HITS_SQL, (json.dumps(chunk),))}
+        for row in [found[row_id] for row_id in chunk if row_id in found]:
+            row_id, session_id, role, stamp, tool_name, source, model, started, content, calls, *beside = row
+            before, before_role, before_content, after, after_role, after_content = beside
+            context = [{"role": role, "content": _shown(content)}]
+            if before is not None:
+                context.insert(0, {"role": before_role, "content": _shown(before_content)})
+            if after is not None:
+                context.append({"role": after_role, "content": _shown(after_content)})
             out.append(
                 {
                     "id": row_id,
@@ -59,8 +62,8 @@ def page(conn: apsw.Connection, ids: list[int], plan: Plan) -> list[dict[str, An
                     "role": role,
                     "timestamp": stamp,
                     "tool_name": tool_name,
-                    "snippet": marker.snippet(searchable.text(content, tool_name, calls)),
-                    "context": contexts.get(row_id, []),
+                    "snippet": snippet(searchable.text(content, tool_name, calls)),
+                    "context": context,
                     "source": source,
                     "model": model,
                     "session_started": started,
@@ -75,25 +78,20 @@ def _chunks(ids: list[int]) -> Iterator[list[int]]:
         yield ids[start : start + _CHUNK]
 
 
-def _contexts(conn: apsw.Connection, bound: str) -> dict[int, list[dict[str, Any]]]:
-    out: dict[int, list[dict[str, Any]]] = {}
-    _, found = rows(conn, _CONTEXT_SQL, (bound,))
-    for row_id, role, content in found:
-        out.setdefault(row_id, []).append({"role": role, "content": _shown(content)})
-    return out
-
-
-def _shown(content: bytes | None) -> str:
-    """The beginning of a stored content as text: NUL as a space, structured content by its text parts."""
+def _shown(content: object) -> str:
+    """The beginning of a stored content: NUL as a space, structured content by its text parts."""
     if content is None:
         return ""
+    if isinstance(content, bytes):
+        content = content.decode("utf-8", "replace")
+    elif not isinstance(content, str):
+        content = str(content)
     if content.startswith(_MARKER):
         try:
-            value = json.loads(content[len(_MARKER) :])
+            shown = " ".join(searchable.parts(json.loads(content[len(_MARKER) :]))).strip() or MULTIMODAL
         except (ValueError, RecursionError):
-            value = content.decode("utf-8", "replace")
-        shown = " ".join(searchable.parts(value)).strip() or MULTIMODAL
+            shown = content
         shown = shown.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     else:
-        shown = content.decode("utf-8", "replace")
+        shown = content
     return shown[:CONTEXT_CHARS].replace("\x00", " ")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import apsw
 
-from hermes_state.store.rows import rows
+from hermes_state.store.rows import tuples
 
 from . import cursor as cursors
 from . import filters as filtering
@@ -160,10 +160,9 @@ def explain(conn: apsw.Connection, query: str | None, match: str = "words") -> s
 
 def _untold(conn: apsw.Connection, plan: Plan) -> str:
     """Why no index of the file can answer the plan; empty where they can."""
-    everywhere = [term for group in plan.groups for o in group for term in o.terms if term.everywhere]
-    if not everywhere:
+    if not plan.everywhere:
         return ""
-    for term in everywhere:
+    for term in plan.everywhere:
         if term.route == "short":
             return f"{term.text!r} is shorter than a trigram"
     if tables.trigram_mode(conn) == "unspaced":
@@ -248,7 +247,7 @@ def _ranked(conn: apsw.Connection, found: Rows, chosen: Filters) -> Ranked:
     start, source = _source(chosen, found)
     behind, place = _behind(chosen, "", "rank", "id")
     sql = f"{start}SELECT id, rank FROM {source} WHERE 1{behind} ORDER BY rank, id LIMIT ? OFFSET ?"  # noqa: S608
-    return rows(conn, sql, (*found.params, *place, chosen.limit, chosen.offset))[1]
+    return tuples(conn, sql, (*found.params, *place, chosen.limit, chosen.offset))
 
 
 def _within(conn: apsw.Connection, found: Rows, chosen: Filters) -> Rows:
@@ -260,7 +259,7 @@ def _within(conn: apsw.Connection, found: Rows, chosen: Filters) -> Rows:
         "SELECT json_group_array(id), count(*) FROM ("  # noqa: S608 - constant parts
         f"SELECT id FROM messages INDEXED BY {recent.TIME_INDEX} WHERE 1{times} LIMIT {NARROW + 1})"
     )
-    ids, count = rows(conn, sql, moments)[1][0]
+    ids, count = tuples(conn, sql, moments)[0]
     if count > NARROW:
         return found
     # The plus sign keeps SQLite from asking FTS5 row by row, each time from the start.
@@ -287,7 +286,7 @@ def _filtered(conn: apsw.Connection, found: Rows, chosen: Filters, *, wide: bool
         behind, place = _behind(chosen, "m.timestamp", "f.rank", "m.id")
         columns, end = f"m.id, {rank}", f"ORDER BY {order} LIMIT ? OFFSET ?"
         sql = f"{start}SELECT {columns} FROM {source}{conditions}{behind} {end}"  # noqa: S608
-        return rows(conn, sql, (*found.params, *bound, *place, chosen.limit, chosen.offset))[1]
+        return tuples(conn, sql, (*found.params, *bound, *place, chosen.limit, chosen.offset))
     # Each session's hits are counted from its first one on, whatever the place.
     behind, place = _behind(chosen, "stamp", "rank", "id")
     stamp = "0" if chosen.order == "rank" else "m.timestamp"
@@ -298,11 +297,11 @@ def _filtered(conn: apsw.Connection, found: Rows, chosen: Filters, *, wide: bool
         f" WHERE place <= ?{behind} ORDER BY overall LIMIT ? OFFSET ?"
     )
     params = (*found.params, *bound, chosen.per_session, *place, chosen.limit, chosen.offset)
-    return rows(conn, sql, params)[1]
+    return tuples(conn, sql, params)
 
 
 def _few(conn: apsw.Connection, found: Rows, most: int) -> Rows | None:
     """The ids of ``found`` as a list where they are fewer than ``most``, so that they are found once only."""
     sql = f"SELECT json_group_array(id), count(*) FROM (SELECT id FROM ({found.sql}) LIMIT ?)"  # noqa: S608
-    ids, count = rows(conn, sql, (*found.params, most))[1][0]
+    ids, count = tuples(conn, sql, (*found.params, most))[0]
     return Rows("SELECT value AS id, 0.0 AS rank FROM json_each(?)", (ids,)) if count < most else None

@@ -15,7 +15,7 @@ from typing import Final
 import apsw
 
 from hermes_state._fastpath import searchable
-from hermes_state.store.rows import column, rows
+from hermes_state.store.rows import column, tuples
 
 from .filters import Filters
 from .folding import Folded, trigram_fold
@@ -77,7 +77,7 @@ def _matching(
         literals = [fold(term.text) for term in plan.wanted]
         sql += _LIKELY_SQL
         params += (json.dumps([text for text in literals if text.isascii()]),)
-    _, found = rows(conn, sql + _NEWEST_FIRST, params)
+    found = tuples(conn, sql + _NEWEST_FIRST, params)
     wanted = set(ids)
     for row_id, stamp, session, *texts in found:
         if row_id in wanted and Folded(searchable.text(*texts), fold).matches(plan):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import Final
 
 from hermes_state._fastpath.scripts_tables import UNSPACED
@@ -31,10 +32,12 @@ _PIECES = 16
 
 Span = tuple[int, int]
 
-_LETTER = "[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSPACED) + "]"
-_SPACED = rf"(?!{_LETTER})[^\W_]"
+_LETTERS = "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSPACED)
+_LETTER = f"[{_LETTERS}]"
+_SPACED = rf"[^\W_{_LETTERS}]"
 _TOKEN = re.compile(rf"({_LETTER}+)|(?:{_SPACED})+")
-_ASCII_TOKEN = re.compile(r"()[0-9A-Za-z]+")
+_ASCII_TOKEN = re.compile(r"[0-9A-Za-z]+")
+_ASCII_TOKENS = re.compile(rf"(?:[^0-9A-Za-z]*+[0-9A-Za-z]++){{0,{TOKENS}}}+")
 _SPACED_CHAR = re.compile(_SPACED)
 _SPACED_RUN = re.compile(rf"(?:{_SPACED})*")
 _GAP = re.compile(r"[\W_]+")
@@ -94,6 +97,12 @@ def lower(text: str) -> str:
     """``text`` in lower case with every offset kept."""
     low = text.lower()
     return low if len(low) == len(text) else text.translate(_LOWER)
+
+
+@lru_cache(256)
+def marker(terms: tuple[Term, ...]) -> Marker:
+    """The ``Marker`` of these terms, the same one for a query that comes again."""
+    return Marker(terms)
 
 
 class _Substring:
@@ -169,21 +178,37 @@ def _anchor(found: list[list[Span]]) -> Span:
 
 def _window(text: str, anchor: Span) -> Span:
     """Where the snippet begins and ends: some tokens before ``anchor``, TOKENS in all."""
-    tokens = _ASCII_TOKEN if text.isascii() else _TOKEN
-    if len(text) <= CHARS and _cut(tokens, text, 0, len(text)) == len(text):
+    begin, cut = (_ascii_begin, _ascii_cut) if text.isascii() else (_begin, _cut)
+    if len(text) <= CHARS and cut(text, 0, len(text)) == len(text):
         return 0, len(text)
-    start = _begin(tokens, text, anchor[0])
+    start = begin(text, anchor[0])
     if not _INK.search(text, 0, start):
         start = 0
     most = min(len(text), start + CHARS)
-    return start, max(_cut(tokens, text, start, most), min(anchor[1], most))
+    return start, max(cut(text, start, most), min(anchor[1], most))
 
 
-def _begin(tokens: re.Pattern[str], text: str, at: int) -> int:
+def _ascii_begin(text: str, at: int) -> int:
+    """``_begin`` for ASCII, where every token is a word."""
+    lowest = max(0, at - _BEFORE_CHARS)
+    starts = [token.start() for token in _ASCII_TOKEN.finditer(text, lowest, at)][-_BEFORE_TOKENS:]
+    if starts and starts[0] == lowest > 0:
+        del starts[0]
+    return starts[0] if starts else at
+
+
+def _ascii_cut(text: str, start: int, end: int) -> int:
+    """``_cut`` for ASCII, where every token is a word."""
+    found = _ASCII_TOKENS.match(text, start, end)
+    whole = found.end() if found else start
+    return whole if _ASCII_TOKEN.search(text, whole, end) else end
+
+
+def _begin(text: str, at: int) -> int:
     """Where the tokens begin that a snippet shows before the find at ``at``."""
     lowest = max(0, at - _BEFORE_CHARS)
     start, room = at, float(_BEFORE_TOKENS)
-    for token in reversed(list(tokens.finditer(text, lowest, at))):
+    for token in reversed(list(_TOKEN.finditer(text, lowest, at))):
         first, last = token.span()
         if token.group(1):
             size = min(last - first, int(room * 2))
@@ -197,10 +222,10 @@ def _begin(tokens: re.Pattern[str], text: str, at: int) -> int:
     return start
 
 
-def _cut(tokens: re.Pattern[str], text: str, start: int, end: int) -> int:
+def _cut(text: str, start: int, end: int) -> int:
     """The end of the last token that fits into TOKENS from ``start`` on, or ``end`` where all do."""
     room, whole = float(TOKENS), start
-    for token in tokens.finditer(text, start, end):
+    for token in _TOKEN.finditer(text, start, end):
         first, last = token.span()
         if token.group(1):
             if last - first > room * 2:
