@@ -24,6 +24,7 @@ from hermes_state.engine.damage import FullText, IndexDamage
 from hermes_state.engine.face import Face
 from hermes_state.engine.gate import Gate
 from hermes_state.engine.identity import identity, keep_for_ever
+from hermes_state.engine.indexer import Indexer
 from hermes_state.engine.options import Options as Options
 from hermes_state.engine.readers import ReaderPool
 from hermes_state.engine.upkeep import Upkeep
@@ -61,17 +62,27 @@ class Engine:
     # -- opening and closing --
 
     def _open(self) -> None:
-        """Open everything, the anchor first, and bring the schema up to date."""
+        """Open everything, the anchor first where one is needed, and bring the schema up to date."""
         protection.install()
         opening.make_private(self.path)
-        self._anchor, self.journal_mode = opening.open_anchor(self.path)
-        self._identity = identity(self.path)
         protection.watch(self.path)
+        conn, alone = opening.connect_first(self.path, durability=self.options.durability)
+        self._anchor: Any = None
+        self.journal_mode = "wal"
         self.read_only = None
         try:
-            self._open_writer()
+            if not alone:
+                self._anchor, self.journal_mode = opening.open_anchor(self.path)
+                protection.watch(self.path)
+            self._identity = identity(self.path)
+            if conn is None:
+                conn = opening.connect_writer(self.path, durability=self.options.durability, triggers=False)
+            self._open_writer(conn)
         except BaseException:
-            self._anchor.close()
+            if conn is not None:
+                conn.close(True)
+            if self._anchor is not None:
+                self._anchor.close()
             raise
         self._readers = ReaderPool(
             lambda: opening.connect_reader(self.path, readonly=self.read_only is not None)
@@ -82,11 +93,15 @@ class Engine:
         if self.upkeep.upgrading:
             self._worker.written(1)
 
-    def _open_writer(self) -> None:
-        conn = opening.connect_writer(self.path, durability=self.options.durability, triggers=False)
+    @property
+    def anchored(self) -> bool:
+        """Whether a stdlib connection guards the locks of the others."""
+        return self._anchor is not None
+
+    def _open_writer(self, conn: apsw.Connection) -> None:
         self._appender: apsw.Connection | None = None
-        at_once = self._at_once if self.options.indexing == "background" else None
-        self._writer = Writer(conn, self.path, self._apply, at_once)
+        self._writer = Writer(conn, self.path, self._apply, self._at_once)
+        self._indexer = Indexer(self.path, self._writer)
         self.upkeep.upgrading = False
         try:
             if conn.readonly("main"):
@@ -97,9 +112,6 @@ class Engine:
         except errors.StoreReadOnlyError as error:
             # Reading works on; each write says why it cannot.
             self.read_only = error
-        except BaseException:
-            conn.close(True)
-            raise
 
     def _prepare_schema(self, conn: apsw.Connection) -> None:
         try:
@@ -162,15 +174,24 @@ class Engine:
             self._readers.close()
             self.face.disconnect()
             self.upkeep.disconnect()
+            self._indexer.disconnect()
             if self._appender is not None:
                 self._appender.close(True)
-            self._writer.conn.close(True)
-            if identity(self.path) == self._identity:
-                self._anchor.close()
-            else:
-                # SQLite's last close removes the WAL by its name, which is another file's by now.
-                log.warning("%s was replaced or deleted while it was open", self.path)
-                keep_for_ever(self._anchor)
+            self._close_last(self._writer.conn)
+
+    def _close_last(self, writer: apsw.Connection) -> None:
+        """Close the writer and the anchor; the last one removes the WAL, if it is still this file's."""
+        there = identity(self.path) == self._identity
+        if there and not self.anchored:
+            opening.close_last(writer, self.path)
+        else:
+            writer.close(True)
+        if there and self.anchored:
+            self._anchor.close()
+        if not there:
+            # SQLite's last close removes the WAL by its name, which is another file's by now.
+            log.warning("%s was replaced or deleted while it was open", self.path)
+            keep_for_ever(self._anchor)
 
     # -- fork --
 
@@ -369,9 +390,21 @@ class Engine:
         """Store plain groups by one statement on a connection of its own; None where it cannot."""
         if self.journal_mode != "wal" or any(isinstance(group, KeyedRows) for group in groups):
             return None
+        inline = self.options.indexing == "inline"
+        if inline and (self.damage.known or not message_writes.all_texts(groups, indexing.all_plain)):
+            return None
         if self._appender is None:
-            self._appender = opening.connect_appender(self.path, durability=self.options.durability)
-        return message_writes.append_at_once(self._appender, groups)
+            self._appender = opening.connect_appender(
+                self.path, durability=self.options.durability, inline=inline
+            )
+        try:
+            return message_writes.append_at_once(self._appender, groups)
+        except apsw.Error:
+            tx.note_failure(self._appender)
+            if tx.unsettled(self._appender):
+                conn, self._appender = self._appender, None
+                conn.close(True)
+            raise
 
     def index_inline(self, conn: apsw.Connection, ids: list[int]) -> None:
         """Index these rows in the open transaction if the store indexes inline."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import stat
@@ -12,10 +13,12 @@ from typing import Any
 import apsw
 
 from hermes_state import errors
-from hermes_state.engine import links, patience, wal
+from hermes_state.engine import links, patience, protection, wal
 from hermes_state.engine.fetch import ReadConnection
 from hermes_state.search import at_once, tables
 from hermes_state.store import message_writes
+
+log = logging.getLogger("hermes_state")
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
@@ -23,6 +26,11 @@ WAL_KEEP_BYTES = 16 * 1024 * 1024
 """What is left of a WAL that had grown, once it starts anew (journal_size_limit)."""
 
 _IMMUTABLE = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+
+_CONNECT = sqlite3.connect
+"""The stdlib's own function, which tests of other programs replace to see what happens with the anchor."""
+_FIRST_BUSY_MS = 100
+"""How long the connection that comes before the anchor waits for a file that is locked."""
 
 _vfs: str | None = None
 """The VFS of APSW's connections; None for SQLite's own. Tests that make calls fail set another."""
@@ -96,6 +104,51 @@ def _name(path: Path) -> str:
     return f"{path.absolute().as_uri()}?mode=ro&immutable=1" if _frozen(path) else str(path)
 
 
+def _stdlib() -> Any:
+    """The module that ``hermes_state.sqlite3`` is now; a program may have put another in its place."""
+    return getattr(sys.modules.get("hermes_state"), "sqlite3", sqlite3)
+
+
+def connect_first(path: Path, *, durability: str) -> tuple[apsw.Connection | None, bool]:
+    """The writer's connection, opened before any anchor, and whether it needs none.
+
+    It needs none where the file is in WAL mode already and the locks of this connection are seen to be
+    those of open file descriptions. Everything else is as it was without this: the anchor comes, finds out
+    what is the matter or sets WAL. A connection to a file in another mode is still given back and
+    not closed: closing it would drop the locks of a stdlib connection that this process may have to it.
+    """
+    patched = _stdlib() is not sqlite3 or sqlite3.connect is not _CONNECT
+    if patched or not protection.watching() or _frozen(path):
+        return None, False
+    conn: apsw.Connection | None = None
+    try:
+        if os.stat(path).st_size == 0:  # noqa: PTH116 - each open comes by here
+            return None, False
+        conn = connect_writer(path, durability=durability, triggers=False)
+        conn.set_busy_timeout(_FIRST_BUSY_MS)
+        mode = conn.execute("PRAGMA journal_mode").fetchone()
+        conn.set_busy_timeout(patience.BUSY_MS)
+    except (apsw.Error, errors.HermesStateError, OSError, UnicodeDecodeError):
+        # The anchor says why, in the words and after the patience that its errors have.
+        if conn is not None:
+            conn.close()
+        return None, False
+    return conn, mode == ("wal",) and protection.holds(path)
+
+
+def close_last(conn: apsw.Connection, path: Path) -> None:
+    """Close the last connection to a file that has no anchor: SQLite copies the WAL back and removes it."""
+    try:
+        if os.stat(f"{path}-wal").st_size:  # noqa: PTH116 - each close comes by here
+            # The close itself would do it under the GIL.
+            conn.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+    except (apsw.Error, OSError) as error:
+        # Nothing is lost: what is committed stays in the WAL, for the next open.
+        log.info("%s: the WAL is left as it is: %s", path, error)
+    conn.close(True)
+
+
 def open_anchor(path: Path) -> tuple[Any, str]:
     """A stdlib connection that has read once and stays open, and the journal mode it set.
 
@@ -104,7 +157,7 @@ def open_anchor(path: Path) -> tuple[Any, str]:
     connections that come and go. It is opened through
     ``hermes_state.sqlite3`` so that a program that replaces that name sees it.
     """
-    stdlib: Any = getattr(sys.modules.get("hermes_state"), "sqlite3", sqlite3)
+    stdlib = _stdlib()
     try:
         name = _name(path)
         anchor = stdlib.connect(
@@ -155,7 +208,7 @@ def connect(
         # Whatever a file's schema says: nobody writes the schema table or FTS5's own tables by SQL.
         conn.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         conn.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0)
-        # The anchor closes last and does the last checkpoint; APSW's close would hold the GIL through it.
+        # The anchor closes last, or close_last; APSW's close would hold the GIL through the checkpoint.
         conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     except (apsw.Error, UnicodeDecodeError) as error:
         raise errors.translate(error, path, "open") from error

@@ -14,6 +14,7 @@ import apsw
 from hermes_state import errors
 from hermes_state.engine import opening, patience
 from hermes_state.engine import transaction as tx
+from hermes_state.engine.indexer import measured
 from hermes_state.engine.progress import UpgradeProgress
 from hermes_state.schema import migrate
 from hermes_state.search import forgetting, indexing, owed, tables
@@ -105,7 +106,7 @@ class Upkeep:
         """Whether any connection of this engine has written since it was opened."""
         connections = (self._engine._writer.conn, self._engine._appender)
         written = any(conn is not None and conn.total_changes() for conn in connections)
-        return written or self._engine.face.wrote
+        return written or self._engine._indexer.wrote or self._engine.face.wrote
 
     def settle_owed(self, conn: apsw.Connection) -> None:
         """While opening: bring up to date what a SQLite without FTS5 or its tokenizer had to leave.
@@ -206,6 +207,17 @@ class Upkeep:
             return treated + self._forgot
 
         waiting = self._engine._patience() if seconds is None else patience.Patience(seconds)
+        if self._engine.journal_mode == "wal" and not self.upgrading:
+            indexer = self._engine._indexer
+
+            def plainly(conn: apsw.Connection) -> tuple[int, float] | None:
+                done = indexer.plain_step(rows, waiting)
+                return None if done is not None and not done[0] and forgetting.anything(conn) else done
+
+            self._forgot = 0
+            plain = self._engine._writer.hold(plainly, waiting, "index")
+            if plain is not None:
+                return plain
         done = self._without_fsync(step, waiting, "index")
         self._unrested += done[1] if self._forgot else 0.0
         if reached is not None:
@@ -238,7 +250,7 @@ class Upkeep:
     ) -> tuple[T, float]:
         """``fn(conn)`` in one write transaction; its result and the seconds from BEGIN to COMMIT's end."""
         return self._engine._writer.hold(
-            lambda conn: self._measured(conn, fn, waiting, operation), waiting, operation
+            lambda conn: measured(conn, fn, waiting, self._engine.path, operation), waiting, operation
         )
 
     def _without_fsync(
@@ -249,31 +261,7 @@ class Upkeep:
         if engine.journal_mode != "wal":
             return self._timed(fn, waiting, operation)
 
-        def whole(conn: apsw.Connection) -> tuple[T, float]:
-            try:
-                conn.execute("PRAGMA synchronous=NORMAL")
-                return self._measured(conn, fn, waiting, operation)
-            finally:
-                conn.execute(f"PRAGMA synchronous={opening.SYNCHRONOUS[engine.options.durability]}")
-
-        return engine._writer.hold(whole, waiting, operation)
-
-    def _measured(
-        self,
-        conn: apsw.Connection,
-        fn: Callable[[apsw.Connection], T],
-        waiting: patience.Patience,
-        operation: str,
-    ) -> tuple[T, float]:
-        started = 0.0
-
-        def begun(conn: apsw.Connection) -> T:
-            nonlocal started
-            started = time.monotonic()
-            return fn(conn)
-
-        result = tx.run(conn, begun, waiting, self._engine.path, operation)
-        return result, time.monotonic() - started
+        return engine._writer.hold(lambda _: engine._indexer.run(fn, waiting, operation), waiting, operation)
 
     def index_now(self, rows: int) -> tuple[int, float]:
         """One index transaction of up to so many rows: (rows treated, seconds it held the lock)."""

@@ -67,6 +67,8 @@ class Writer:
         self, conn: apsw.Connection, path: Path, apply: Apply, at_once: AtOnce | None = None
     ) -> None:
         self.conn = conn
+        self.others: list[apsw.Connection] = []
+        """Further connections with transactions of those who own the line."""
         self._path = path
         self._apply = apply
         self._at_once = at_once
@@ -136,6 +138,8 @@ class Writer:
         """``_leave``, with no transaction left open by an owner that was interrupted twice."""
         if place.owner and os.getpid() == self._process:
             tx.rollback(self.conn)
+            for conn in self.others:
+                tx.rollback(conn)
         self._leave(place)
 
     def _followers(self, rows: int) -> list[_Place]:

@@ -8,9 +8,10 @@ What a row's text is: ``_fastpath.searchable``. What the watermark means: docs/d
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from typing import Any, Final
 
 import apsw
@@ -18,7 +19,7 @@ import apsw
 from hermes_state._fastpath import scripts, searchable
 from hermes_state.store.rows import rows, scalar
 
-from . import nul_rows, tables
+from . import nul_rows, row_text, tables
 from .tables import FTS, TRIGRAM, WORDS, trigram_mode
 
 __all__ = [
@@ -29,44 +30,37 @@ __all__ = [
 STEP_BYTES: Final = 250_000
 """Stored bytes of text after which a step takes no further row (it always takes one)."""
 
-V11_TEXT = "COALESCE(m.content, '') || ' ' || COALESCE(m.tool_name, '') || ' ' || COALESCE(m.tool_calls, '')"
+V11_TEXT = row_text.v11_text("m")
+PLAIN = row_text.plain("m")
 
 _BULK_SQL = {
     table: f"INSERT INTO {table}(rowid, content) SELECT m.id, {V11_TEXT}"  # noqa: S608 - constant text
     " FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value"
     for table in (FTS, TRIGRAM)
 }
-_ONE_SQL = {
-    table: f"INSERT INTO {table}(rowid, content) VALUES (?, ?)"  # noqa: S608 - constant text
+# One statement for many texts, of a few constant sizes, filled up with NULLs that are left out.
+_TEXTS_A_STATEMENT = (1, 8, 32)
+_TEXTS_SQL = {
+    (table, size): f"INSERT INTO {table}(rowid, content) SELECT * FROM"  # noqa: S608 - constant text
+    f" (VALUES {', '.join(['(?, ?)'] * size)}) WHERE column1 IS NOT NULL"
     for table in (FTS, TRIGRAM, WORDS)
+    for size in _TEXTS_A_STATEMENT
 }
 _DELETE_SQL = {
     table: f"DELETE FROM {table} WHERE rowid IN (SELECT value FROM json_each(?))"  # noqa: S608 - constant text
     for table in (FTS, TRIGRAM, WORDS)
 }
 
-# The ids above ?1 up to ?2, at most ?3 of them and no more than ?4 bytes of text beyond the first.
-TAKE_SQL = """
-SELECT json_group_array(id) FROM (
+# Ids above {after} up to {upto}, at most {rows}, and no more than {size} bytes of text beyond the first.
+_TAKEN = f"""
+SELECT id FROM (
     SELECT id, bytes, sum(bytes) OVER (ORDER BY id) AS total FROM (
-        SELECT id, COALESCE(octet_length(content), 0) + COALESCE(octet_length(tool_name), 0)
-            + COALESCE(octet_length(tool_calls), 0) AS bytes
-        FROM messages WHERE id > ?1 AND id <= ?2 ORDER BY id LIMIT ?3
+        SELECT m.id, {row_text.stored_bytes("m")} AS bytes
+        FROM messages m WHERE m.id > {{after}} AND m.id <= {{upto}} ORDER BY m.id LIMIT {{rows}}
     )
-) WHERE total - bytes < ?4
-"""
-
-# ASCII without NUL, by lengths: octets equal characters (length() stops at a NUL, octets do not).
-_ASCII = " AND ".join(
-    f"(m.{name} IS NULL OR (typeof(m.{name}) <> 'blob' AND octet_length(m.{name}) = length(m.{name})))"
-    for name in ("content", "tool_name", "tool_calls")
-)
-_SHORT = (
-    "COALESCE(octet_length(m.content), 0) + COALESCE(octet_length(m.tool_name), 0)"
-    f" + COALESCE(octet_length(m.tool_calls), 0) + 2 <= {searchable.MAX_INDEXED_CHARS}"
-)
-PLAIN = rf"({_ASCII} AND {_SHORT} AND instr(COALESCE(m.tool_calls, ''), '\u') = 0)"
-"""True for a message ``m`` that SQL alone can tell to be ASCII that is indexed as V11_TEXT."""
+) WHERE total - bytes < {{size}}
+"""  # noqa: S608 - constant text
+TAKE_SQL = f"SELECT json_group_array(id) FROM ({_TAKEN.format(after='?1', upto='?2', rows='?3', size='?4')})"  # noqa: S608
 
 
 @dataclass(slots=True)
@@ -75,7 +69,9 @@ class _Work:
 
     gone: dict[str, list[int]] = field(default_factory=lambda: {FTS: [], TRIGRAM: [], WORDS: []})
     bulk: dict[str, list[int]] = field(default_factory=lambda: {FTS: [], TRIGRAM: []})
-    texts: dict[str, list[tuple[int, str]]] = field(default_factory=lambda: {FTS: [], TRIGRAM: [], WORDS: []})
+    texts: dict[str, list[tuple[int | None, str | None]]] = field(
+        default_factory=lambda: {FTS: [], TRIGRAM: [], WORDS: []}
+    )
 
     def apply(self, conn: apsw.Connection) -> None:
         for table, ids in self.gone.items():
@@ -85,8 +81,12 @@ class _Work:
             if ids:
                 conn.execute(_BULK_SQL[table], (json.dumps(ids),))
         for table, texts in self.texts.items():
-            if texts:
-                conn.executemany(_ONE_SQL[table], texts)
+            most = _TEXTS_A_STATEMENT[-1]
+            for start in range(0, len(texts), most):
+                part = texts[start : start + most]
+                size = next(size for size in _TEXTS_A_STATEMENT if size >= len(part))
+                part += [(None, None)] * (size - len(part))
+                conn.execute(_TEXTS_SQL[table, size], tuple(chain.from_iterable(part)))
 
 
 _BEHIND_SQL = """
@@ -119,17 +119,16 @@ def index_step(conn: apsw.Connection, max_rows: int, trigram: str | None = None)
     ``trigram`` overrides the file's mode. Without a usable ``messages_fts`` nothing is done.
     """
     have = tables.present(conn)
-    newest = scalar(conn, "SELECT max(id) FROM messages")
-    if FTS not in have or newest is None or tables.unusable(conn):
+    if FTS not in have or tables.unusable(conn):
         return 0
-    after = tables.watermark(conn)
-    ids: list[int] = json.loads(scalar(conn, TAKE_SQL, (after, newest, max(1, max_rows), STEP_BYTES)))
-    if ids:
-        _treat(conn, ids, have, trigram or trigram_mode(conn), renew=False)
-        tables.set_meta(conn, tables.META_WATERMARK, str(max(ids)))
-    elif after < newest:
+    given = (max(1, max_rows), STEP_BYTES)
+    newest, after, mode, states = _json(conn, _look_sql(TRIGRAM in have, WORDS in have), given)
+    if states:
+        _treat(conn, states, have, trigram or mode, renew=False)
+        tables.set_meta(conn, tables.META_WATERMARK, str(max(state[0] for state in states)))
+    elif newest is not None and after < newest:
         tables.set_meta(conn, tables.META_WATERMARK, str(newest))
-    return len(ids)
+    return len(states)
 
 
 def index_rows(conn: apsw.Connection, ids: Iterable[int]) -> None:
@@ -145,7 +144,7 @@ def index_rows(conn: apsw.Connection, ids: Iterable[int]) -> None:
         tables.owe(conn, json.dumps([i for i in wanted if i <= after]))
     if not wanted or FTS not in have:
         return
-    _treat(conn, wanted, have, trigram_mode(conn), renew=True)
+    _treat(conn, _states(conn, wanted, have), have, trigram_mode(conn), renew=True)
     if partly:
         return
     above = sum(1 for i in wanted if i > after)
@@ -156,6 +155,21 @@ def index_rows(conn: apsw.Connection, ids: Iterable[int]) -> None:
     )
     if above and between <= above:
         tables.set_meta(conn, tables.META_WATERMARK, str(wanted[-1]))
+
+
+def all_plain(values: Iterable[Any]) -> bool:
+    """Whether these contents, tool names and tool calls are plain beyond doubt, as ``at_once`` needs them."""
+    return all(
+        value is None
+        or (
+            type(value) is str
+            and value.isascii()
+            and "\x00" not in value
+            and "\\u" not in value
+            and len(value) < searchable.MAX_INDEXED_CHARS // 4
+        )
+        for value in values
+    )
 
 
 def touch(conn: apsw.Connection, ids: Iterable[int]) -> None:
@@ -170,7 +184,7 @@ def touch(conn: apsw.Connection, ids: Iterable[int]) -> None:
     if partly:
         tables.owe(conn, json.dumps(wanted))
     if wanted and FTS in have:
-        _treat(conn, wanted, have, trigram_mode(conn), renew=partly)
+        _treat(conn, _states(conn, wanted, have), have, trigram_mode(conn), renew=partly)
 
 
 def forget(conn: apsw.Connection, ids: Iterable[int]) -> None:
@@ -214,29 +228,56 @@ def reset(conn: apsw.Connection) -> None:
     reindex(conn)
 
 
-@cache
-def _states_sql(trigram: bool, words: bool) -> str:
-    """For the ids in ?1, one JSON row: [id, plain ASCII, in fts, in trigram, in words, is there]."""
+def _json(conn: apsw.Connection, sql: str, params: tuple[Any, ...]) -> Any:
+    """The one value of ``sql``, which is JSON; the row is not followed to the statement's end."""
+    found: Any = conn.execute(sql, params).fetchone()
+    return json.loads(found[0])
+
+
+def _state(row_id: str, trigram: bool, words: bool) -> str:
+    """SQL for [id, plain, in fts, in trigram, in words, is there] of the message ``m``."""
 
     def stands(table: str, there: bool) -> str:
-        return f"EXISTS (SELECT 1 FROM {table}_docsize d WHERE d.id = j.value)" if there else "0"  # noqa: S608
+        return row_text.stands(table, row_id) if there else "0"
 
-    flags = ", ".join([stands(FTS, True), stands(TRIGRAM, trigram), stands(WORDS, words)])
+    flags = f"{stands(FTS, True)}, {stands(TRIGRAM, trigram)}, {stands(WORDS, words)}"
+    return f"json_array({row_id}, {PLAIN}, {flags}, m.id IS NOT NULL)"
+
+
+@cache
+def _states_sql(trigram: bool, words: bool) -> str:
+    """One JSON row of the states of the ids in ?1, which is JSON."""
     return (
-        f"SELECT json_group_array(json_array(j.value, {PLAIN}, {flags}, m.id IS NOT NULL))"  # noqa: S608
+        f"SELECT json_group_array({_state('j.value', trigram, words)})"  # noqa: S608 - constant text
         " FROM json_each(?1) j LEFT JOIN messages m ON m.id = j.value"
     )
 
 
-def _treat(conn: apsw.Connection, ids: list[int], have: frozenset[str], mode: str, *, renew: bool) -> None:
+@cache
+def _look_sql(trigram: bool, words: bool) -> str:
+    """One JSON row [newest id, watermark, trigram mode, states of the next ?1 rows up to ?2 bytes]."""
+    taken = _TAKEN.format(after=row_text.WATERMARK, upto=row_text.NEWEST, rows="?1", size="?2")
+    return f"""
+        SELECT json_array({row_text.NEWEST}, {row_text.WATERMARK},
+            CASE WHEN {row_text.ALL_TRIGRAM} THEN 'all' ELSE 'unspaced' END,
+            json((SELECT json_group_array({_state("t.id", trigram, words)})
+            FROM ({taken}) t CROSS JOIN messages m ON m.id = t.id)))
+    """  # noqa: S608 - constant text
+
+
+def _states(conn: apsw.Connection, ids: list[int], have: frozenset[str]) -> list[list[int]]:
+    found: list[list[int]] = _json(conn, _states_sql(TRIGRAM in have, WORDS in have), (json.dumps(ids),))
+    return found
+
+
+def _treat(
+    conn: apsw.Connection, states: list[list[int]], have: frozenset[str], mode: str, *, renew: bool
+) -> None:
     """Make every table hold what it must for these messages.
 
     ``renew``: plain rows that are indexed already are written again, too.
     """
     work = _Work()
-    states: list[list[int]] = json.loads(
-        scalar(conn, _states_sql(TRIGRAM in have, WORDS in have), (json.dumps(ids),))
-    )
     read: dict[int, tuple[bool, bool, bool]] = {}
     for row_id, ascii_plain, in_fts, in_trigram, in_words, there in states:
         if not there:
@@ -263,13 +304,7 @@ def _treat_read(
     renew: bool,
 ) -> None:
     """The rows that must be read to know their text: not ASCII, structured, escaped, very long."""
-    _, found = rows(
-        conn,
-        "SELECT m.id, m.content, m.tool_name, m.tool_calls"
-        " FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value",
-        (json.dumps(list(states)),),
-    )
-    for row_id, content, tool_name, tool_calls in found:
+    for row_id, content, tool_name, tool_calls in _read(conn, list(states)):
         in_fts, in_trigram, in_words = states[row_id]
         text = searchable.text(content, tool_name, tool_calls)
         own = None if searchable.is_plain(content, tool_name, tool_calls) else text
@@ -281,6 +316,25 @@ def _treat_read(
             work.gone[WORDS].append(row_id)
         if WORDS in have and scripts.has_mixed(text):
             work.texts[WORDS].append((row_id, scripts.split_mixed(text)))
+
+
+_VALUES = "m.id, m.content, m.tool_name, m.tool_calls"
+_FROM_IDS = "FROM json_each(?) j CROSS JOIN messages m ON m.id = j.value"
+
+
+def _read(conn: apsw.Connection, ids: list[int]) -> Iterable[Sequence[Any]]:
+    """(id, content, tool_name, tool_calls) of the messages; as one row where JSON can hold them all."""
+    given = (json.dumps(ids),)
+    try:
+        found: list[list[Any]] = _json(
+            conn,
+            f"SELECT json_group_array(json_array({_VALUES})) {_FROM_IDS}",
+            given,
+        )
+    except (UnicodeDecodeError, apsw.SQLError, apsw.TooBigError):
+        # Bad UTF-8, a BLOB, or more than a value may hold.
+        return rows(conn, f"SELECT {_VALUES} {_FROM_IDS}", given)[1]
+    return found
 
 
 def _put(work: _Work, table: str, row_id: int, stands: bool, renew: bool, text: str | None) -> None:

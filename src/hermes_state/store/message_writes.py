@@ -28,6 +28,7 @@ INSERT_COLUMNS = encode.COLUMNS
 _WIDTH = len(INSERT_COLUMNS)
 _TIMESTAMP = INSERT_COLUMNS.index("timestamp")
 _SESSION = INSERT_COLUMNS.index("session_id")
+_TEXTS = tuple(INSERT_COLUMNS.index(name) for name in ("content", "tool_name", "tool_calls"))
 
 # Errors that say something about one row, and leave the transaction as it was
 # before the statement. Everything else (I/O, FULL, NOMEM, CORRUPT, BUSY) is
@@ -120,6 +121,11 @@ def append_at_once(conn: apsw.Connection, groups: Sequence[Sequence[Row]]) -> li
         return None
     ids = iter(_insert_part(conn, rows_of_all))
     return [[next(ids) for _ in group] for group in groups]
+
+
+def all_texts(groups: Sequence[Sequence[Row]], test: Callable[[Iterable[Any]], bool]) -> bool:
+    """Whether ``test`` holds for what the indexes read of each row."""
+    return all(test(map(row.__getitem__, _TEXTS)) for group in groups for row in group)
 
 
 def insert_one(conn: apsw.Connection, row: Row) -> int:
