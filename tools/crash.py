@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import make_fixtures
 
-KINDS = ("append", "batch", "index", "checkpoint", "replace", "prune", "upgrade")
+KINDS = ("append", "batch", "index", "checkpoint", "replace", "prune", "delete", "upgrade")
 INDEXES = ("messages_fts", "messages_fts_trigram")
 LONGEST_S = 0.5
 """A program is killed at a random moment of this span after it has begun."""
@@ -60,6 +60,12 @@ while True:
         say(*db.append_messages("s", [{"role": "user", "content": f"crash {n} {m} 广西"} for m in range(40)]))
         if kind != "batch":
             db.search_messages("crash", limit=1)
+    elif kind == "delete":
+        db.create_session(f"gone{n}", "cli")
+        db.append_messages(f"gone{n}", [{"role": "user", "content": f"crash {m} 广西"} for m in range(150)])
+        say(db.append_message("s", "user", f"crash kept {n} 广西"))
+        db.search_messages("crash", limit=1)
+        db.delete_session(f"gone{n}")
     elif kind == "replace":
         db.replace_messages("s", [{"role": "user", "content": f"crash {n} {m} 广西"} for m in range(30)])
     else:
@@ -110,6 +116,7 @@ def faults_of(path: Path, acknowledged: set[int], others: int) -> tuple[int, lis
                 faults.append(f"{len(lost)} acknowledged rows not found by {query!r}")
         rows = db.message_count()
         found = {hit["id"] for hit in db.search_messages("crash", limit=-1)}
+        db._conn.execute("SELECT 1")  # waits until the indexes have forgotten what was deleted
         if len(found) != rows - others:
             faults.append(f"{len(found)} rows found of {rows - others}")
     with closing(sqlite3.connect(path)) as conn:
