@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import apsw
 import corpus
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 
 from hermes_state import SessionDB
 from hermes_state.transfer import jsonl
-from hermes_state.transfer.importer import transcript_id
+from hermes_state.transfer.importer import _as_held, transcript_id
 
 
 def contents(db: SessionDB, session_id: str) -> list[Any]:
@@ -290,6 +292,8 @@ def test_an_import_in_progress_lets_other_writers_in(db: SessionDB, tmp_path: Pa
 
 # -- whatever a line holds --
 
+EXAMPLES = int(os.environ.get("HERMES_STATE_FUZZ_EXAMPLES", "120"))
+
 GOOD = [
     {"hermes_state_export": {"format": 1}},
     {"session": {"id": "own", "source": "cli", "started_at": 1.0, "title": "t", "parent_session_id": "rec"}},
@@ -335,7 +339,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     return text.replace(b"\n", b" ").replace(b"\r", b" ")
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(bad=st.lists(mutated(), max_size=6), places=st.lists(st.integers(0, 12), min_size=6, max_size=6))
 def test_no_line_ends_an_import_and_the_good_ones_come_in(bad: list[bytes], places: list[int]) -> None:
     marks = [
@@ -357,3 +361,33 @@ def test_no_line_ends_an_import_and_the_good_ones_come_in(bad: list[bytes], plac
         db.import_jsonl(io.BytesIO(data), session_id="marks")
         assert db.message_count() == before
         json.dumps(report.as_dict())
+
+
+@pytest.mark.parametrize("name", ["tool_calls", "token_count", "timestamp"])
+@given(
+    value=st.none()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.from_regex(r"\s*[+-]?[0-9]{0,20}\.?[0-9]{0,3}(e[0-9]{1,4})?\s*", fullmatch=True)
+    | st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=6)
+)
+def test_a_stored_value_is_what_its_column_gives_back(name: str, value: Any) -> None:
+    kind = {"tool_calls": "TEXT", "token_count": "INTEGER", "timestamp": "REAL"}[name]
+    conn = apsw.Connection(":memory:")
+    conn.execute(f"CREATE TABLE t(c {kind})")
+    held = _as_held(name, value)
+    conn.execute("INSERT INTO t VALUES (?)", (held,))
+    (back,) = conn.execute("SELECT c FROM t").fetchall()[0]
+    assert (back, type(back)) == (held, type(held))
+
+
+@pytest.mark.parametrize("value", [True, False, 5, 2.5, "5", "2.0", "many", None])
+@pytest.mark.parametrize("name", ["content", "tool_calls", "token_count", "timestamp", "reasoning"])
+def test_a_stored_value_of_another_kind_is_taken_once(db: Any, name: str, value: Any) -> None:
+    message = {"session_id": "s", "id": 6, "role": "tool", "content": "m", "timestamp": 2.0}
+    lines = [{"hermes_state_export": {"format": 1}}, {"message": message, "stored": {name: value}}]
+    data = "\n".join(map(json.dumps, lines)).encode()
+    for _ in range(2):
+        report = db.import_jsonl(io.BytesIO(data))
+    refused = name == "timestamp" and value in (None, "many")
+    assert db.message_count() == (0 if refused and report.problems else 1)

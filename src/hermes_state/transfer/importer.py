@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -317,9 +318,36 @@ def _as_stored(row: tuple[Any, ...], stored: dict[str, Any]) -> tuple[Any, ...]:
     values = list(row)
     for index, name in enumerate(encode.COLUMNS):
         if name in stored and name not in ("session_id", "role"):
-            values[index] = _scalar(stored[name])
+            values[index] = _as_held(name, _scalar(stored[name]))
     values[-1] = encode.count_tool_calls(values[_CALLS])
     return tuple(values)
+
+
+_NUMBERS: Final = {"token_count": int, "timestamp": float}
+"""The columns of a message that hold numbers; the others hold text."""
+_NUMERAL = re.compile(r"[ \t-\r]*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[ \t-\r]*", re.ASCII)
+
+
+def _as_held(name: str, value: Any) -> Any:
+    """``value`` as the column gives it back, so that a second import knows it again.
+
+    Source: column affinity, https://www.sqlite.org/datatype3.html, section 3.
+    """
+    if value is None:
+        return None
+    kind = _NUMBERS.get(name)
+    if kind is None:
+        return value if isinstance(value, str) else str(value)
+    if isinstance(value, str):
+        numeral = _NUMERAL.fullmatch(value)
+        if numeral is None:
+            return value
+        value = int(numeral[1]) if numeral[1].lstrip("+-").isdigit() else float(numeral[1])
+        if not -(2**63) <= value < 2**63:
+            value = float(value)
+    if kind is float:
+        return float(value)
+    return int(value) if abs(value) < 2**63 and value == math.floor(value) else value
 
 
 def _name(value: Any, key: str) -> str:
