@@ -64,7 +64,7 @@ def guard(conn: apsw.Connection) -> None:
     By TEMP triggers, which only this connection has. It must not be in defensive mode.
     """
     if scalar(conn, "SELECT 1 FROM sqlite_master WHERE name = 'messages_fts_trigram_docsize'"):
-        conn.create_scalar_function("hs_tokens", _varint, 1, deterministic=True)
+        conn.create_scalar_function("hs_tokens", _tokens, 1, deterministic=True)
         conn.execute(_GUARD_SQL)
 
 
@@ -77,6 +77,11 @@ def _cut(conn: apsw.Connection, ids: list[int]) -> None:
             conn.execute(_CUT_SQL, (row_id,))
     finally:
         conn.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, defensive)
+
+
+def _tokens(*sizes: object) -> int:
+    """The SQL function: the number of tokens that a ``sz`` of docsize says."""
+    return _varint(sizes[0])
 
 
 def _varint(data: object) -> int:
