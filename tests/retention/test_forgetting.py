@@ -289,3 +289,16 @@ def test_programs_that_delete_and_remove_entries_side_by_side_leave_a_sound_file
     with SessionDB(path) as db:
         db._conn.execute("SELECT 1")
     assert sound(path) == {i for answer in answers for i in answer["ids"]}
+
+
+def test_a_turn_of_the_worker_indexes_what_is_new_and_goes_on_to_what_is_to_be_removed(idle: Any) -> None:
+    db = idle()
+    db.delete_session("gone")
+    new = [db.append_message("kept", "user", f"brandnew {n}") for n in range(5)]
+    done, _ = db._engine.upkeep.worker_step(20)
+    assert done == 20
+    assert not db.store_info()["index_pending"]
+    assert db._engine.upkeep.worker_step(20)[0] == 15
+    assert waiting(db) == 0
+    assert ids_of(db.search_messages("brandnew", limit=-1)) == set(new)
+    assert db.check()["ok"]

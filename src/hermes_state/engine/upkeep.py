@@ -185,9 +185,10 @@ class Upkeep:
                 return False
 
     def index_step(self, rows: int, seconds: float | None = None) -> tuple[int, float]:
-        """One index transaction; (rows treated, seconds it held the lock).
+        """One index transaction or two; (rows treated, seconds they held the lock).
 
-        Rows that wait to be indexed come first; what is left of ``rows`` goes to entries of deleted messages.
+        Rows that wait to be indexed come first; what is left of ``rows`` goes to entries of deleted messages,
+        so that these come to their end also while messages stream.
 
         It need not be durable: what a power loss takes of it is above the
         watermark again, so it commits without an fsync of its own. ``seconds`` is
@@ -198,31 +199,39 @@ class Upkeep:
         def step(conn: apsw.Connection) -> int:
             nonlocal reached
             self._forgot = 0
-            treated = indexing.index_step(conn, rows)
-            if treated < rows:
-                self._forgot = forgetting.step(conn, rows - treated)
+            left = rows - plain[0]
+            treated = indexing.index_step(conn, left)
+            if treated < left:
+                self._forgot = forgetting.step(conn, left - treated)
             reached = indexing.reached(conn) if self.upgrading else None
-            if treated < rows:
+            if treated < left:
                 self.finish_upgrade(conn)
             return treated + self._forgot
 
         waiting = self._engine._patience() if seconds is None else patience.Patience(seconds)
+        plain = (0, 0.0)
         if self._engine.journal_mode == "wal" and not self.upgrading:
-            indexer = self._engine._indexer
-
-            def plainly(conn: apsw.Connection) -> tuple[int, float] | None:
-                done = indexer.plain_step(rows, waiting)
-                return None if done is not None and not done[0] and forgetting.anything(conn) else done
-
-            self._forgot = 0
-            plain = self._engine._writer.hold(plainly, waiting, "index")
-            if plain is not None:
-                return plain
-        done = self._without_fsync(step, waiting, "index")
-        self._unrested += done[1] if self._forgot else 0.0
+            done, last = self._engine._writer.hold(
+                lambda conn: self._plain(conn, rows, waiting), waiting, "index"
+            )
+            if last:
+                return done
+            plain = done
+        treated, held = self._without_fsync(step, waiting, "index")
+        self._unrested += held if self._forgot else 0.0
         if reached is not None:
             self.progress.tell(*reached)
-        return done
+        return plain[0] + treated, plain[1] + held
+
+    def _plain(
+        self, conn: apsw.Connection, rows: int, waiting: patience.Patience
+    ) -> tuple[tuple[int, float], bool]:
+        """An index step of plain rows alone, as it counts, and whether an ordinary one is not called for."""
+        self._forgot = 0
+        done = self._engine._indexer.plain_step(rows, waiting)
+        if done is None:
+            return (0, 0.0), False
+        return done, done[0] >= rows or not forgetting.anything(conn)
 
     def _rest(self) -> None:
         """After some holding of the lock for deleted messages, let writers of other processes have it."""
