@@ -338,8 +338,9 @@ def shown(text: str, folder: Path, most: int) -> list[str]:
 
 def chop(line: str, cells: int) -> str:
     """As much of a line as fits so many cells of a terminal."""
+    line = line[:cells]  # a character has one or two cells, a few have none
     while cell_len(line) > cells:
-        line = line[:-1] if cell_len(line) < 2 * cells else line[: 2 * cells]
+        line = line[:-1]
     return line
 
 
@@ -397,9 +398,10 @@ def main(arguments: Iterable[str] | None = None) -> int:
             stdout=subprocess.PIPE, text=True, check=True,
         )  # fmt: skip
         runs = list(all_runs(folder, options.longest))
+        status = tell(runs, sys.stdout)
         if options.write is not None:
             options.write.write_text(record(runs, folder, built.stdout.strip()), encoding="utf-8")
-        return tell(runs, sys.stdout)
+        return status
     finally:
         if options.keep is None:
             shutil.rmtree(folder)
