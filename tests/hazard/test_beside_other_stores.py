@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from processes import program, sound
 
+from hermes_state import SessionDB
+
 OTHER = """
 db = SessionDB(path)
 db.ensure_session("other", "cli")
@@ -54,9 +56,11 @@ db.close()
 """
 
 
-@pytest.fixture(params=["ofd", "anchor"])
-def locks(request: pytest.FixtureRequest) -> str:
-    """The value of HERMES_STATE_NO_OFD_LOCKS for each protection."""
+@pytest.fixture(params=["both", "anchor", "ofd alone"])
+def locks(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The value of HERMES_STATE_NO_OFD_LOCKS for each protection; the third opens a file that is in WAL."""
+    if request.param == "ofd alone":
+        SessionDB(tmp_path / "state.db").close()
     return "1" if request.param == "anchor" else ""
 
 
