@@ -53,6 +53,19 @@ def test_the_documents_name_no_command_and_no_option_that_is_not_there() -> None
         assert set(re.findall(r"(?<=`)--[a-z-]+", section(str(command.name)))) <= known, command.name
 
 
+def test_the_store_may_be_named_before_the_command_too(store: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    with SessionDB(other) as db:
+        db.create_session("elsewhere", "cli")
+    assert [row["id"] for row in answer("--db", str(other), "list")] == ["elsewhere"]
+    ids = [row["id"] for row in answer("--db", str(other), "list", "--db", str(store))]
+    assert "other" in ids, "the nearer one counts"
+    assert "there is no store" in run("--db", str(tmp_path / "none.db"), "stats", code=1).stderr
+    made = tmp_path / "demo.db"
+    run("--db", str(made), "demo", "--json")
+    assert made.exists()
+
+
 def test_readme_names_every_command() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for name in NAMES:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 import hermes_state
@@ -21,7 +23,11 @@ from hermes_state.cli.failures import Group
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(hermes_state.__version__, prog_name="hermes-state")
-def root() -> None:
+@click.option(
+    "--db", type=click.Path(dir_okay=False, path_type=Path), metavar="PATH",
+    help="The store, also after the command.",
+)  # fmt: skip
+def root(db: Path | None) -> None:
     """The session store of Hermes Agent: sessions, their messages, and a search over all of them.
 
     The store is state.db in the Hermes home ($HERMES_HOME, else ~/.hermes), or what --db names. Commands end

@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from hermes_state.cli import demo
+from hermes_state.cli import demo, options
 from hermes_state.cli.records import Problem
 from hermes_state.cli.report import Report
 from hermes_state.cli.screen import Screen
@@ -35,6 +35,7 @@ PIPED_WIDTH = 100
 @click.option(
     "--db",
     type=click.Path(dir_okay=False, path_type=Path),
+    callback=options.or_before,
     help="Make the store here and keep it; the file must not exist yet. Default: a temporary folder.",
 )
 @click.option(

@@ -12,10 +12,18 @@ from hermes_state.cli import stores
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+
+def or_before(ctx: click.Context, param: click.Parameter, given: Path | None) -> Path | None:
+    """The store named here, else the one that was named before the command."""
+    before: Path | None = ctx.find_root().params.get("db")
+    return before if given is None else given
+
+
 db = click.option(
     "--db",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="PATH",
+    callback=or_before,
     help="The store. Default: state.db in the Hermes home ($HERMES_HOME, else ~/.hermes).",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")

@@ -130,7 +130,7 @@ def session_id(db: SessionDB, given: str) -> str:
 def complete_session(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Ids for a shell's completion; none where the store cannot be read."""
     try:
-        path = location(ctx.params.get("db"))
+        path = location(ctx.params.get("db") or ctx.find_root().params.get("db"))
         if not path.exists():
             return []
         with looking(path) as conn:
