@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ._scripts_py import char_set
+from ._scripts_py import char_set, later
 from .scripts_tables import DIACRITIC, SENTENCE, TOKEN, UNSPACED
 
 MAX_QUERY_CHARS: Final = 10_000
@@ -23,13 +23,11 @@ _LETTER = f"[{char_set(UNSPACED)}]"
 _NO_LETTER = f"(?!{_LETTER})"
 _SPACED = f"{_NO_LETTER}[{char_set(TOKEN)}](?:{_NO_LETTER}[{char_set(TOKEN, DIACRITIC)}])*"
 _TOKENS = re.compile(r'"([^"]*)"(\*?)|[^\s"]+')
-_UNSPACED = re.compile(_LETTER)
-_PIECES = re.compile(f"[^{char_set(SENTENCE)}]+")
-_INNER = re.compile(
-    f"[{char_set(TOKEN, UNSPACED)}](?:.*[{char_set(TOKEN, UNSPACED, DIACRITIC)}])?", re.DOTALL
-)
-_WORD = re.compile(_SPACED)
-_WORDS = re.compile(rf"{_SPACED}(?:[-._]+{_SPACED})*")
+_UNSPACED = later(_LETTER)
+_PIECES = later(f"[^{char_set(SENTENCE)}]+")
+_INNER = later(f"[{char_set(TOKEN, UNSPACED)}](?:.*[{char_set(TOKEN, UNSPACED, DIACRITIC)}])?", re.DOTALL)
+_WORD = later(_SPACED)
+_WORDS = later(rf"{_SPACED}(?:[-._]+{_SPACED})*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _OPERATORS = ("AND", "OR", "NOT")
 _RESERVED = frozenset(("AND", "OR", "NOT", "NEAR"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any, cast
 
 from .scripts_tables import DIACRITIC, TOKEN, UNSPACED, Ranges
 
@@ -16,12 +17,32 @@ def char_set(*tables: Ranges) -> str:
     )
 
 
+class _Later:
+    """Has the methods of a pattern, and compiles it when one of them is first asked for."""
+
+    def __init__(self, pattern: str, flags: int) -> None:
+        self._made = (pattern, flags)
+
+    def __getattr__(self, name: str) -> Any:
+        compiled = re.compile(*self._made)
+        # From now on they are found at once, as those of the pattern itself.
+        self.__dict__.update(
+            {key: getattr(compiled, key) for key in ("search", "fullmatch", "finditer", "sub")}
+        )
+        return getattr(compiled, name)
+
+
+def later(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    """``re.compile`` at the first use: a set of thousands of characters takes milliseconds, at each import."""
+    return cast("re.Pattern[str]", _Later(pattern, flags))
+
+
 _LETTER = f"[{char_set(UNSPACED)}]"
 _MARKS = f"[{char_set(DIACRITIC)}]*"
 _OTHER = f"(?!{_LETTER})[{char_set(TOKEN)}]"
-_UNSPACED = re.compile(_LETTER)
-_UNSPACED_RUN = re.compile(f"{_LETTER}+")
-_MIXED = re.compile(f"{_LETTER}{_MARKS}{_OTHER}|{_OTHER}{_MARKS}{_LETTER}")
+_UNSPACED = later(_LETTER)
+_UNSPACED_RUN = later(f"{_LETTER}+")
+_MIXED = later(f"{_LETTER}{_MARKS}{_OTHER}|{_OTHER}{_MARKS}{_LETTER}")
 _PLACEHOLDER = " \ue000 "
 
 
