@@ -45,15 +45,17 @@ def test_a_call_on_a_file_that_went_away_is_an_error_and_nothing_is_lost_in_sile
     assert [row["content"] for row in db.get_messages("s")] == ["stored before"]
 
 
-def test_closing_does_not_touch_the_wal_of_the_file_that_took_the_place(
-    db_path: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("opened", ["first", "again"])
+def test_closing_does_not_touch_the_wal_of_the_file_that_took_the_place(db_path: Path, opened: str) -> None:
     """SQLite's last close removes the WAL by name."""
     script = """
 import os, sys
 from hermes_state import SessionDB
 path = sys.argv[1]
 db = SessionDB(path)
+if sys.argv[2] == "again":
+    db.close()
+    db = SessionDB(path)
 db.create_session("s", "cli")
 db.append_message("s", "user", "old")
 for end in ("", "-wal", "-shm"):
@@ -63,7 +65,10 @@ sys.stdin.readline()
 db.close()
 """
     program = subprocess.Popen(
-        [sys.executable, "-c", script, str(db_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, str(db_path), opened],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert program.stdout is not None
     assert program.stdout.readline() == "READY\n"

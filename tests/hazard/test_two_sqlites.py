@@ -38,6 +38,9 @@ for line in sys.stdin:
     except sqlite3.OperationalError as error:
         print("ERROR", error, flush=True)
 '''
+if os.environ.get("OPENED_BEFORE"):
+    # The file is in WAL mode when it is opened, and its locks are of the kind that needs no anchor.
+    SessionDB(path).close()
 peer = subprocess.Popen([sys.executable, "-c", PEER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                         text=True)
 
@@ -49,6 +52,7 @@ def answer():
     return peer.stdout.readline().strip()
 
 db = SessionDB(path)
+assert db.store_info()["protection"]["anchor"] is not bool(os.environ.get("OPENED_BEFORE"))
 db.create_session("s", "cli")
 db.append_message("s", "user", "first")
 assert answer() == "READY"
@@ -178,6 +182,46 @@ for thread in threads:
 verify()
 """
 
+DESCRIPTORS_COME_AND_GO = """
+# Python code opens and closes the file and its sidecars while our writer is in a transaction and its readers
+# and other connections are idle: for locks of the process each of these would be the end.
+import pathlib
+for number in range(rounds):
+    def work(conn):
+        conn.execute(INSERT, ("a",))
+        for end in ("", "-wal", "-shm"):
+            pathlib.Path(path + end).read_bytes()
+        ask("from the other process")
+        conn.execute(INSERT, ("b",))
+        conn.execute("UPDATE sessions SET message_count = message_count + 2 WHERE id = 's'")
+    db._engine.write(work, "test", rows=2)
+    assert answer() == "OK"
+    expected += 3
+    assert db.message_count("s") == expected
+verify()
+"""
+
+ANOTHER_LAST_CLOSE = """
+# A stdlib connection of this process is the last of its copy to close, and so is one of another process,
+# while ours are idle and have frames in the WAL: neither may take itself for the last one of all.
+for number in range(rounds):
+    db.append_message("s", "user", "ours")
+    inode = os.stat(path + "-wal").st_ino
+    other = sqlite3.connect(path)
+    other.execute("SELECT COUNT(*) FROM messages").fetchone()
+    other.close()
+    subprocess.run([sys.executable, "-c", '''
+import sqlite3, sys
+conn = sqlite3.connect(sys.argv[1])
+conn.execute("SELECT COUNT(*) FROM messages").fetchone()
+conn.close()
+''', path], check=True)
+    assert os.stat(path + "-wal").st_ino == inode
+    expected += 1
+    assert db.message_count("s") == expected
+verify()
+"""
+
 DELETE_MODE = """
 # In DELETE mode a descriptor may be locked by one connection and unlocked by another: plain POSIX
 # locks there, or the lock would stay behind and everybody else wait for ever.
@@ -240,12 +284,20 @@ def _run(script: str, path: Path, rounds: int, **environment: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("locks", ["ofd", "anchor"])
+LOCKS = {
+    "both": {"HERMES_STATE_NO_OFD_LOCKS": ""},
+    "anchor": {"HERMES_STATE_NO_OFD_LOCKS": "1"},
+    "ofd alone": {"HERMES_STATE_NO_OFD_LOCKS": "", "OPENED_BEFORE": "1"},
+}
+
+
+@pytest.mark.parametrize("locks", ["anchor", *(["both", "ofd alone"] if LINUX_COMPILED else [])])
 @pytest.mark.parametrize(
     ("script", "rounds"),
     [
         pytest.param(SNAPSHOT_IN_A_WRITE, ROUNDS, id="snapshot in the middle of a write"),
         pytest.param(IDLE_OPEN_READ_CLOSE, ROUNDS, id="idle open, read, close"),
+        pytest.param(ANOTHER_LAST_CLOSE, ROUNDS, id="another last close"),
         pytest.param(MANY_CONNECTIONS, ROUNDS, id="many connections"),
         pytest.param(FORKED, ROUNDS, id="fork"),
     ],
@@ -253,18 +305,23 @@ def _run(script: str, path: Path, rounds: int, **environment: str) -> str:
 def test_nothing_is_lost_or_damaged_beside_the_stdlib(
     db_path: Path, script: str, rounds: int, locks: str
 ) -> None:
-    _run(script, db_path, rounds, HERMES_STATE_NO_OFD_LOCKS="1" if locks == "anchor" else "")
+    _run(script, db_path, rounds, **LOCKS[locks])
 
 
 @pytest.mark.skipif(
     not LINUX_COMPILED, reason="the anchor alone does not stop a stdlib writer in this process"
 )
 @pytest.mark.parametrize(
-    "script", [STDLIB_WRITER, STDLIB_WRITES_BETWEEN], ids=["while ours writes", "between ours"]
+    "script",
+    [STDLIB_WRITER, STDLIB_WRITES_BETWEEN, DESCRIPTORS_COME_AND_GO],
+    ids=["while ours writes", "between ours", "descriptors"],
 )
-def test_a_stdlib_writer_in_this_process_is_kept_out(db_path: Path, script: str) -> None:
-    """Needs the locks of open file descriptions: the anchor does not stop a writer."""
-    assert "DONE True" in _run(script, db_path, ROUNDS)
+@pytest.mark.parametrize("locks", ["both", "ofd alone"])
+def test_a_stdlib_writer_or_descriptor_in_this_process_does_no_harm(
+    db_path: Path, script: str, locks: str
+) -> None:
+    """Needs the locks of open file descriptions: the anchor stops neither."""
+    assert "DONE True" in _run(script, db_path, ROUNDS, **LOCKS[locks])
 
 
 def test_in_delete_mode_no_lock_stays_behind(db_path: Path) -> None:
@@ -273,7 +330,8 @@ def test_in_delete_mode_no_lock_stays_behind(db_path: Path) -> None:
 
 def test_the_protection_can_be_read(db_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = "import sys; from hermes_state import SessionDB; print(SessionDB(sys.argv[1]).store_info())"
-    for value, expected in (("1", "'ofd_locks': False"), ("", "'anchor': True")):
+    alone = "'anchor': False, 'ofd_locks': True" if LINUX_COMPILED else "'anchor': True, 'ofd_locks': False"
+    for value, expected in (("1", "'anchor': True, 'ofd_locks': False"), ("", alone)):
         monkeypatch.setenv("HERMES_STATE_NO_OFD_LOCKS", value)
         done = subprocess.run(
             [sys.executable, "-c", script, str(db_path)], capture_output=True, text=True, check=True
@@ -310,3 +368,43 @@ db.close()
 other.close()
 """
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=60)
+
+
+@pytest.mark.skipif(not LINUX_COMPILED, reason="without those locks the anchor comes first")
+def test_a_stdlib_transaction_on_a_file_that_is_not_in_wal_mode_keeps_its_locks(db_path: Path) -> None:
+    """The store looks at the file before it opens the anchor; that look must not close a descriptor."""
+    script = """
+import sqlite3, subprocess, sys
+from hermes_state import SessionDB
+path = sys.argv[1]
+SessionDB(path).close()
+own = sqlite3.connect(path, isolation_level=None, timeout=0)
+assert own.execute("PRAGMA journal_mode=DELETE").fetchone()[0] == "delete"
+import hermes_state.engine.wal as wal
+wal._PATIENCE_S = 0.5
+own.execute("BEGIN IMMEDIATE")
+own.execute("INSERT INTO state_meta VALUES ('a', 'b')")
+try:
+    SessionDB(path)
+except sqlite3.OperationalError as error:
+    assert "locked" in str(error), error
+else:
+    raise AssertionError("opened beside a transaction")
+other = '''
+import sqlite3, sys
+try:
+    sqlite3.connect(sys.argv[1], isolation_level=None, timeout=0).execute("BEGIN IMMEDIATE")
+except sqlite3.OperationalError as error:
+    print("refused" if "locked" in str(error) else error)
+'''
+done = subprocess.run([sys.executable, "-c", other, path], capture_output=True, text=True, check=True)
+print(done.stdout)
+own.execute("COMMIT")
+own.close()
+SessionDB(path).close()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(db_path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "refused" in done.stdout

@@ -5,10 +5,10 @@ POSIX locks belong to the process: when another copy of SQLite in it closes a
 descriptor of the file, the locks of this copy are gone. Locks of an open file
 description belong to the descriptor. This module is an SQLite extension as
 well as a Python one: loaded once into APSW's SQLite, it gets that copy's VFS
-and puts itself in the place of its ``fcntl`` and ``close`` system calls.
+and puts itself in the place of its ``open``, ``fcntl`` and ``close`` system calls.
 
-What it changes is limited to what is safe, and to the files that ``watch`` was told of, so that
-other databases that this process has open through APSW go on as they did:
+What it changes is limited to what is safe, and to the files that ``watch`` was told of with the
+WAL index beside each, so that other databases that this process has open through APSW go on as they did:
 
 * the WAL index (bytes 120 to 128 of the -shm file), which a process locks
   through one descriptor only;
@@ -63,31 +63,56 @@ cdef extern from *:
 
     static int (*hs_fcntl_before)(int, int, ...);
     static int (*hs_close_before)(int);
+    static int (*hs_open_before)(const char *, int, int);
     static unsigned char hs_kind[HS_FDS];
+    static unsigned char hs_main[HS_FDS]; /* 1 for a descriptor that was opened on a watched file */
     static long long hs_ofd_locks;
     static int hs_installed;
 
-    /* The files to lock that way, by device and inode; the newest take the place of the oldest. */
+    /* The files to lock that way, by device and inode; the newest take the place of the oldest. SQLite opens
+       files without the GIL, so several threads may come here at once: each writes in a place of its own, and
+       the inode last. */
     static struct { unsigned long long device, inode; } hs_files[HS_FILES];
-    static int hs_next_file;
+    static unsigned int hs_next_file;
+
+    static int hs_is_listed(unsigned long long device, unsigned long long inode) {
+        unsigned int next = __atomic_load_n(&hs_next_file, __ATOMIC_ACQUIRE);
+        unsigned int i, used = next < HS_FILES ? next : HS_FILES;
+        for (i = 0; i < used; i++)
+            if (__atomic_load_n(&hs_files[i].inode, __ATOMIC_ACQUIRE) == inode
+                && hs_files[i].device == device) return 1;
+        return 0;
+    }
 
     static void hs_watch(unsigned long long device, unsigned long long inode) {
-        int i, used = hs_next_file < HS_FILES ? hs_next_file : HS_FILES;
-        for (i = 0; i < used; i++)
-            if (hs_files[i].inode == inode && hs_files[i].device == device) return;
-        hs_files[hs_next_file % HS_FILES].device = device;
-        hs_files[hs_next_file % HS_FILES].inode = inode;
-        hs_next_file = hs_next_file + 1 < 2 * HS_FILES ? hs_next_file + 1 : HS_FILES;
+        unsigned int next, following;
+        if (hs_is_listed(device, inode)) return;
+        next = __atomic_load_n(&hs_next_file, __ATOMIC_RELAXED);
+        do following = next + 1 < 2 * HS_FILES ? next + 1 : HS_FILES;
+        while (!__atomic_compare_exchange_n(&hs_next_file, &next, following, 0,
+                                            __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+        __atomic_store_n(&hs_files[next % HS_FILES].inode, 0, __ATOMIC_RELEASE);
+        hs_files[next % HS_FILES].device = device;
+        __atomic_store_n(&hs_files[next % HS_FILES].inode, inode, __ATOMIC_RELEASE);
     }
 
     static int hs_is_watched(int fd) {
         struct stat found;
-        int i, used = hs_next_file < HS_FILES ? hs_next_file : HS_FILES;
-        if (fstat(fd, &found)) return 0;
-        for (i = used - 1; i >= 0; i--)
-            if (hs_files[i].inode == (unsigned long long)found.st_ino
-                && hs_files[i].device == (unsigned long long)found.st_dev) return 1;
-        return 0;
+        return !fstat(fd, &found)
+            && hs_is_listed((unsigned long long)found.st_dev, (unsigned long long)found.st_ino);
+    }
+
+    /* How many open descriptors of the file are locked that way. */
+    static int hs_descriptors(unsigned long long device, unsigned long long inode) {
+        struct stat found;
+        unsigned char *at = hs_kind;
+        int count = 0;
+        while ((at = memchr(at, HS_OFD, (size_t)(hs_kind + HS_FDS - at)))) {
+            if (!fstat((int)(at - hs_kind), &found) && (unsigned long long)found.st_ino == inode
+                && (unsigned long long)found.st_dev == device) count++;
+            if (++at == hs_kind + HS_FDS) break;
+        }
+        return count;
     }
 
     /* Bytes 18 and 19 of an SQLite file are 2 while it is in WAL mode. */
@@ -95,6 +120,42 @@ cdef extern from *:
         char head[20];
         return pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head
             && memcmp(head, "SQLite format 3", 16) == 0 && head[18] == 2 && head[19] == 2;
+    }
+
+    /* Whether the header of the file says WAL, read by a descriptor that SQLite has open on it; 0 where it
+       has none. Opening another would do harm: closing it drops the locks of the process. */
+    static int hs_says_wal(unsigned long long device, unsigned long long inode) {
+        struct stat found;
+        unsigned char *at = hs_main;
+        while ((at = memchr(at, 1, (size_t)(hs_main + HS_FDS - at)))) {
+            if (!fstat((int)(at - hs_main), &found) && (unsigned long long)found.st_ino == inode
+                && (unsigned long long)found.st_dev == device) return hs_is_wal_database((int)(at - hs_main));
+            if (++at == hs_main + HS_FDS) break;
+        }
+        return 0;
+    }
+
+    /* A WAL index belongs to the database beside it: the first to open one makes it, so that nobody can name
+       it before. */
+    static int hs_open(const char *path, int flags, int mode) {
+        struct stat found;
+        char main_file[4096];
+        size_t length = path ? strlen(path) : 0;
+        int saved = errno, fd = hs_open_before(path, flags, mode);
+        if (fd >= 0 && fd < HS_FDS) {
+            hs_main[fd] = (unsigned char)hs_is_watched(fd);
+            errno = saved;
+        }
+        if (fd < 0 || length <= 4 || length - 4 >= sizeof main_file) return fd;
+        if (strcmp(path + length - 4, "-shm")) return fd;
+        saved = errno;
+        memcpy(main_file, path, length - 4);
+        main_file[length - 4] = 0;
+        if (!stat(main_file, &found)
+            && hs_is_listed((unsigned long long)found.st_dev, (unsigned long long)found.st_ino)
+            && !fstat(fd, &found)) hs_watch((unsigned long long)found.st_dev, (unsigned long long)found.st_ino);
+        errno = saved;
+        return fd;
     }
 
     static int hs_kind_of(int fd, const struct flock *lock) {
@@ -144,7 +205,7 @@ cdef extern from *:
     }
 
     static int hs_close(int fd) {
-        if (fd >= 0 && fd < HS_FDS) hs_kind[fd] = HS_UNKNOWN;
+        if (fd >= 0 && fd < HS_FDS) hs_kind[fd] = hs_main[fd] = HS_UNKNOWN;
         return hs_close_before(fd);
     }
 
@@ -157,9 +218,12 @@ cdef extern from *:
         if (!vfs || vfs->iVersion < 3 || !vfs->xGetSystemCall || !vfs->xSetSystemCall) return HS_ERROR;
         hs_fcntl_before = (int (*)(int, int, ...))vfs->xGetSystemCall(vfs, "fcntl");
         hs_close_before = (int (*)(int))vfs->xGetSystemCall(vfs, "close");
-        if (!hs_fcntl_before || !hs_close_before) return HS_ERROR;
+        hs_open_before = (int (*)(const char *, int, int))vfs->xGetSystemCall(vfs, "open");
+        if (!hs_fcntl_before || !hs_close_before || !hs_open_before) return HS_ERROR;
         if (vfs->xSetSystemCall(vfs, "close", (hs_syscall)hs_close)) return HS_ERROR;
-        if (vfs->xSetSystemCall(vfs, "fcntl", (hs_syscall)hs_fcntl)) {
+        if (vfs->xSetSystemCall(vfs, "open", (hs_syscall)hs_open)
+            || vfs->xSetSystemCall(vfs, "fcntl", (hs_syscall)hs_fcntl)) {
+            vfs->xSetSystemCall(vfs, "open", (hs_syscall)hs_open_before);
             vfs->xSetSystemCall(vfs, "close", (hs_syscall)hs_close_before);
             return HS_ERROR;
         }
@@ -170,6 +234,8 @@ cdef extern from *:
     int hs_installed
     long long hs_ofd_locks
     void hs_watch(unsigned long long device, unsigned long long inode)
+    int hs_descriptors(unsigned long long device, unsigned long long inode)
+    int hs_says_wal(unsigned long long device, unsigned long long inode)
     int sqlite3_hermesofd_init(void *db, char **message, void **api)
 
 ENTRY_POINT = "sqlite3_hermesofd_init"
@@ -181,8 +247,18 @@ def installed() -> bool:
 
 
 def watch(device: int, inode: int) -> None:
-    """Lock this file by open file description from its next lock on; called with the GIL held."""
+    """Lock this file by open file description from its next lock on, and the -shm beside it."""
     hs_watch(device, inode)
+
+
+def descriptors(device: int, inode: int) -> int:
+    """How many open descriptors of this file are locked that way now."""
+    return hs_descriptors(device, inode)
+
+
+def says_wal(device: int, inode: int) -> bool:
+    """Whether the header of a watched file that APSW has open says WAL; no lock is taken or dropped."""
+    return hs_says_wal(device, inode) != 0
 
 
 def locks_taken() -> int:

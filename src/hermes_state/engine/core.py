@@ -75,14 +75,13 @@ class Engine:
                 self._anchor, self.journal_mode = opening.open_anchor(self.path)
                 protection.watch(self.path)
             self._identity = identity(self.path)
-            if conn is None:
-                conn = opening.connect_writer(self.path, durability=self.options.durability, triggers=False)
+            if conn is None or not alone:
+                conn = opening.connect_writer(
+                    self.path, durability=self.options.durability, triggers=False, opened=conn
+                )
             self._open_writer(conn)
-        except BaseException:
-            if conn is not None:
-                conn.close(True)
-            if self._anchor is not None:
-                self._anchor.close()
+        except BaseException as error:
+            self._give_up(conn, error, alone)
             raise
         self._readers = ReaderPool(
             lambda: opening.connect_reader(self.path, readonly=self.read_only is not None)
@@ -92,6 +91,16 @@ class Engine:
         opening.tighten(self.path)
         if self.upkeep.upgrading:
             self._worker.written(1)
+
+    def _give_up(self, conn: apsw.Connection | None, error: BaseException, alone: bool) -> None:
+        """Close what a failed open has opened, but nothing whose closing could drop others' locks."""
+        if conn is not None:
+            if alone or self.anchored or isinstance(error, errors.HermesStateError):
+                conn.close(True)
+            else:
+                opening.park(conn, self.path)
+        if self.anchored:
+            self._anchor.close()
 
     @property
     def anchored(self) -> bool:
@@ -184,13 +193,14 @@ class Engine:
         there = identity(self.path) == self._identity
         if there and not self.anchored:
             opening.close_last(writer, self.path)
-        else:
-            writer.close(True)
-        if there and self.anchored:
+            return
+        writer.close(True)
+        if there:
             self._anchor.close()
-        if not there:
-            # SQLite's last close removes the WAL by its name, which is another file's by now.
-            log.warning("%s was replaced or deleted while it was open", self.path)
+            return
+        # SQLite's last close removes the WAL by its name, which is another file's by now.
+        log.warning("%s was replaced or deleted while it was open", self.path)
+        if self.anchored:
             keep_for_ever(self._anchor)
 
     # -- fork --

@@ -15,6 +15,7 @@ import apsw
 from hermes_state import errors
 from hermes_state.engine import links, patience, protection, wal
 from hermes_state.engine.fetch import ReadConnection
+from hermes_state.engine.identity import Identity, identity
 from hermes_state.search import at_once, tables
 from hermes_state.store import message_writes
 
@@ -31,6 +32,9 @@ _CONNECT = sqlite3.connect
 """The stdlib's own function, which tests of other programs replace to see what happens with the anchor."""
 _FIRST_BUSY_MS = 100
 """How long the connection that comes before the anchor waits for a file that is locked."""
+
+_parked: dict[tuple[int, Path, Identity | None], apsw.Connection] = {}
+_MOST_PARKED = 32
 
 _vfs: str | None = None
 """The VFS of APSW's connections; None for SQLite's own. Tests that make calls fail set another."""
@@ -110,40 +114,54 @@ def _stdlib() -> Any:
 
 
 def connect_first(path: Path, *, durability: str) -> tuple[apsw.Connection | None, bool]:
-    """The writer's connection, opened before any anchor, and whether it needs none.
+    """A connection that comes before any anchor, and whether it is the writer's and needs none.
 
     It needs none where the file is in WAL mode already and the locks of this connection are seen to be
     those of open file descriptions. Everything else is as it was without this: the anchor comes, finds out
-    what is the matter or sets WAL. A connection to a file in another mode is still given back and
-    not closed: closing it would drop the locks of a stdlib connection that this process may have to it.
+    what is the matter or sets WAL. A connection to a file in another mode has run nothing, as its locks would
+    be those of the process, and is not closed: a stdlib connection of this process may have some.
     """
     patched = _stdlib() is not sqlite3 or sqlite3.connect is not _CONNECT
     if patched or not protection.watching() or _frozen(path):
         return None, False
-    conn: apsw.Connection | None = None
+    conn = _parked.pop(_parking(path), None) or connect(path)
+    if not protection.says_wal(path):
+        return conn, False
     try:
-        if os.stat(path).st_size == 0:  # noqa: PTH116 - each open comes by here
-            return None, False
-        conn = connect_writer(path, durability=durability, triggers=False)
         conn.set_busy_timeout(_FIRST_BUSY_MS)
+        connect_writer(path, durability=durability, triggers=False, opened=conn)
         mode = conn.execute("PRAGMA journal_mode").fetchone()
         conn.set_busy_timeout(patience.BUSY_MS)
-    except (apsw.Error, errors.HermesStateError, OSError, UnicodeDecodeError):
+    except (apsw.Error, errors.HermesStateError, UnicodeDecodeError):
         # The anchor says why, in the words and after the patience that its errors have.
-        if conn is not None:
-            conn.close()
+        park(conn, path)
         return None, False
     return conn, mode == ("wal",) and protection.holds(path)
+
+
+def park(conn: apsw.Connection, path: Path) -> None:
+    """Keep the connection of an open that came to nothing, for the next try, instead of closing it."""
+    _parked[_parking(path)] = conn
+    if len(_parked) > _MOST_PARKED:
+        del _parked[next(iter(_parked))]
+
+
+def _parking(path: Path) -> tuple[int, Path, Identity | None]:
+    return os.getpid(), path, identity(path)
 
 
 def close_last(conn: apsw.Connection, path: Path) -> None:
     """Close the last connection to a file that has no anchor: SQLite copies the WAL back and removes it."""
     try:
-        if os.stat(f"{path}-wal").st_size:  # noqa: PTH116 - each close comes by here
+        holds_frames = os.stat(f"{path}-wal").st_size > 0  # noqa: PTH116 - each close comes by here
+    except OSError:
+        holds_frames = False
+    try:
+        if holds_frames:
             # The close itself would do it under the GIL.
             conn.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
-    except (apsw.Error, OSError) as error:
+    except apsw.Error as error:
         # Nothing is lost: what is committed stays in the WAL, for the next open.
         log.info("%s: the WAL is left as it is: %s", path, error)
     conn.close(True)
@@ -215,9 +233,11 @@ def connect(
     return conn
 
 
-def connect_writer(path: Path, *, durability: str, triggers: bool) -> apsw.Connection:
-    """A connection for writing: no autocheckpoint, and triggers as asked."""
-    conn = connect(path)
+def connect_writer(
+    path: Path, *, durability: str, triggers: bool, opened: apsw.Connection | None = None
+) -> apsw.Connection:
+    """A connection for writing, ``opened`` where it is: no autocheckpoint, and triggers as asked."""
+    conn = opened or connect(path)
     try:
         conn.wal_autocheckpoint(0)
         conn.execute(f"PRAGMA journal_size_limit={WAL_KEEP_BYTES}")
@@ -230,7 +250,8 @@ def connect_writer(path: Path, *, durability: str, triggers: bool) -> apsw.Conne
         conn.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, int(not triggers))
         conn.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, int(triggers))
     except (apsw.Error, UnicodeDecodeError) as error:
-        conn.close()
+        if opened is None:
+            conn.close()
         raise errors.translate(error, path, "open") from error
     return conn
 

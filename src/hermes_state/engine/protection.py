@@ -1,9 +1,11 @@
 """Two copies of SQLite in one process: what protects our locks from the other one.
 
 The anchor (engine.opening) does in WAL mode everywhere. On Linux, where the
-module ``_ofd_locks`` was compiled, APSW's SQLite also takes its locks for its
-open file descriptions instead of for the process: then even a stdlib *writer*
-in this process gets "database is locked" instead of passing ours.
+module ``_ofd_locks`` was compiled, APSW's SQLite takes its locks for its
+open file descriptions instead of for the process: no descriptor that somebody
+closes drops them, and even a stdlib *writer* in this process gets "database is
+locked" instead of passing ours. A file that was in WAL mode when it was opened, and
+whose locks are seen to be of that kind, needs no anchor then and has none.
 ``HERMES_STATE_NO_OFD_LOCKS=1`` leaves that out.
 """
 
@@ -47,7 +49,10 @@ def install() -> None:
 
 
 def watch(path: Path) -> None:
-    """Take the locks of this database that way; called between the anchor, which makes the -shm, and APSW."""
+    """Take the locks of this database that way; called before APSW opens it.
+
+    Its -shm is known by its name when APSW opens it, and here where it is there already.
+    """
     if _module is None:
         return
     for name in (str(path), f"{path}-shm"):
@@ -56,6 +61,29 @@ def watch(path: Path) -> None:
         except OSError:
             continue  # no -shm in DELETE mode
         _module.watch(found.st_dev, found.st_ino)
+
+
+def watching() -> bool:
+    """Whether APSW's SQLite takes the locks of watched files for open file descriptions."""
+    return _module is not None and bool(_module.installed())
+
+
+def says_wal(path: Path) -> bool:
+    """Whether the header of a watched file that APSW has open says WAL; takes and drops no lock."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - as in watch
+    except OSError:
+        return False
+    return watching() and bool(_module.says_wal(found.st_dev, found.st_ino))
+
+
+def holds(path: Path) -> bool:
+    """Whether the database and its WAL index are locked that way now, by an APSW connection to them."""
+    try:
+        found = [os.stat(name) for name in (str(path), f"{path}-shm")]  # noqa: PTH116 - as in watch
+    except OSError:
+        return False
+    return watching() and all(_module.descriptors(each.st_dev, each.st_ino) > 0 for each in found)
 
 
 def load(module: Any) -> None:
@@ -73,7 +101,6 @@ def load(module: Any) -> None:
         conn.close()
 
 
-def active() -> dict[str, Any]:
-    """``{"anchor": True, "ofd_locks": bool, "why": reason where they are not}``."""
-    taken = _module is not None and bool(_module.installed())
-    return {"anchor": True, "ofd_locks": taken, "why": None if taken else _why_not}
+def active(*, anchor: bool = True) -> dict[str, Any]:
+    """``{"anchor": bool, "ofd_locks": bool, "why": reason where there are no such locks}``."""
+    return {"anchor": anchor, "ofd_locks": watching(), "why": None if watching() else _why_not}
