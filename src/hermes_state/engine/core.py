@@ -86,7 +86,9 @@ class Engine:
         self._readers = ReaderPool(
             lambda: opening.connect_reader(self.path, readonly=self.read_only is not None)
         )
-        self._worker = Worker(self.upkeep.worker_step, self.upkeep.checkpoint, self.upkeep.wal_grown)
+        self._worker = Worker(
+            self.upkeep.worker_step, self.upkeep.checkpoint, self.upkeep.wal_grown, self.upkeep.merge_step
+        )
         self._is_open = True
         opening.tighten(self.path)
         if self.upkeep.upgrading:

@@ -16,8 +16,9 @@ from hermes_state.engine import opening, patience
 from hermes_state.engine import transaction as tx
 from hermes_state.engine.indexer import measured
 from hermes_state.engine.progress import UpgradeProgress
+from hermes_state.engine.worker import HOLD_S, StepSize
 from hermes_state.schema import migrate
-from hermes_state.search import forgetting, indexing, owed, tables
+from hermes_state.search import forgetting, indexing, merging, owed, tables
 
 if TYPE_CHECKING:
     from hermes_state.engine.core import Engine
@@ -67,6 +68,9 @@ class Upkeep:
         self._forgot = 0
         """Ids whose entries the last index transaction removed."""
         self._unrested = 0.0
+        self._merging = StepSize(HOLD_S / 2)
+        self._seen: int | None = None
+        """SQLite's number for what others had committed when the worker last looked whether to merge."""
         self.upgrading = False
         """A re-index that belongs to an upgrade has not ended yet."""
         self.progress = UpgradeProgress(engine.path)
@@ -283,6 +287,34 @@ class Upkeep:
         done = self.safe_step(rows, WORKER_PATIENCE_S)
         self._rest()
         return done
+
+    def merge_step(self) -> bool | None:
+        """One short step of merging the index's segments, for a worker that has nothing else to do.
+
+        True if another is worthwhile now; False for later: others write; None if there is nothing to merge.
+        """
+        engine = self._engine
+        if engine.journal_mode != "wal" or engine.read_only is not None or engine.damage.known:
+            return None
+        try:
+            more, held = self._without_fsync(self._merge_quietly, patience.Patience(0.0), "merge")
+        except errors.StoreBusyError:
+            return False
+        except (apsw.Error, errors.StoreCorruptError) as error:
+            if not engine.damage.met(error):
+                raise
+            return None
+        if more:
+            self._merging.learn(self._merging.rows, held)
+        return more
+
+    def _merge_quietly(self, conn: apsw.Connection) -> bool | None:
+        """In a write transaction: a step of merging, unless others wrote since the last look."""
+        version = int(conn.execute("PRAGMA data_version").fetchone()[0])
+        if version != self._seen:
+            self._seen = version
+            return False
+        return merging.step(conn, self._merging.rows) or None
 
     def safe_step(self, rows: int, seconds: float | None = None) -> tuple[int, float]:
         """``index_step``; (0, 0.0) where the file cannot be written or the index is damaged."""

@@ -1,4 +1,4 @@
-"""The background worker of an engine: index steps and checkpoints, while nobody waits.
+"""The background worker of an engine: index steps, checkpoints and merges, while nobody waits.
 
 It stands in the writer's line like everybody else, so appenders and it take
 turns. An index step holds the write lock for about ``HOLD_S``: the number of
@@ -39,6 +39,9 @@ CHECKPOINT_AFTER_S = 0.5
 CHECKPOINT_LEAST_S = 0.1
 """A WAL that is too long is looked at again no sooner than this: a reader may pin it."""
 IDLE_S = 5.0
+"""No write for so long, and the worker merges what indexing left in pieces."""
+MERGE_REST_S = 0.05
+"""Between two steps of merging, for writers of other processes."""
 MIN_ROWS, MAX_ROWS = 8, 512
 _RETRY_AFTER_S = 1.0
 _AFTER_BUSY_S = 0.2
@@ -73,6 +76,8 @@ class Worker:
             lock held).
         checkpoint: one PASSIVE checkpoint.
         wal_grown: whether the WAL is longer than it should be, so that a checkpoint is due.
+        merge_step: one short step of merging the index's segments; True if another is worthwhile now,
+            False if it must be later, None if none is until something new was written.
     """
 
     def __init__(
@@ -80,10 +85,13 @@ class Worker:
         index_step: Callable[[int], tuple[int, float]],
         checkpoint: Callable[[], None],
         wal_grown: Callable[[], bool],
+        merge_step: Callable[[], bool | None],
     ) -> None:
         self._index_step = index_step
         self._checkpoint = checkpoint
         self._wal_grown = wal_grown
+        self._merge_step = merge_step
+        self._unmerged = False
         self._last_checkpoint = 0.0
         self._mutex = threading.Lock()
         self._wake = threading.Event()
@@ -104,6 +112,7 @@ class Worker:
             self._next_turn = max(self._next_turn, now + STREAM_WAIT_S)
         self._backlog += rows
         self._writes += 1
+        self._unmerged = True
         # Writes that come slowly but steadily (a thread that waits for the GIL each time) are a stream too.
         self._distance += 0.2 * (min(now - self._last_write, QUIET_MOST_S) - self._distance)
         self._last_write = now
@@ -150,10 +159,11 @@ class Worker:
             self._wake.wait(IDLE_S)
             if self._stop.is_set():
                 return
-            if not self._wake.is_set():
-                continue
             try:
-                self._work()
+                if self._wake.is_set():
+                    self._work()
+                else:
+                    self._merge()
             except errors.StoreBusyError:
                 # Another process has the lock: its turn, then ours.
                 self._pause(_AFTER_BUSY_S)
@@ -189,6 +199,21 @@ class Worker:
                 self._checkpoint_when_old()
                 if not self._wake.is_set():
                     return
+
+    def _merge(self) -> None:
+        """Merge segments of the index, step by step, until somebody writes or nothing is left."""
+        while self._unmerged and not self._wake.is_set():
+            more = self._merge_step()
+            if more is None and not self._wake.is_set():
+                self._unmerged = False
+            if not more:
+                break
+            self._writes += 1
+            if self._first_unchecked is None:
+                self._first_unchecked = time.monotonic()
+            self._checkpoint_if_due()
+            self._wake.wait(MERGE_REST_S)
+        self._checkpoint_when_old()
 
     def _step(self) -> bool:
         """One index step; True if there may be more."""

@@ -29,6 +29,14 @@ def pages(conn: apsw.Connection, table: str) -> list[int]:
     A merge reads from the front of its segments and gives their pages up, and writes one segment of a
     higher level, the last here. Empty where the record cannot be understood.
     """
+    return [count for _, found in levels(conn, table) for count in found]
+
+
+def levels(conn: apsw.Connection, table: str) -> list[tuple[int, list[int]]]:
+    """For each level how many of its segments are being merged, and the ``pages`` of all of them.
+
+    Empty where the record cannot be understood.
+    """
     record = scalar(conn, _structure_sql(table), (STRUCTURE_ID,))
     try:
         return _parse(record)
@@ -46,17 +54,18 @@ def to_read(found: list[int], *, merging: bool) -> int:
     return sum(found[:-1] if merging else found)
 
 
-def _parse(record: bytes) -> list[int]:
+def _parse(record: bytes) -> list[tuple[int, list[int]]]:
     later = record[4:8] == VERSION_2
     numbers = _integers(record, 8 if later else 4)
-    found: list[int] = []
+    found: list[tuple[int, list[int]]] = []
     try:
-        levels, _, _ = next(numbers), next(numbers), next(numbers)
-        for _ in range(levels):
-            _, segments = next(numbers), next(numbers)
+        count, _, _ = next(numbers), next(numbers), next(numbers)
+        for _ in range(count):
+            merging, segments = next(numbers), next(numbers)
+            found.append((merging, []))
             for _ in range(segments):
                 _, first, last = next(numbers), next(numbers), next(numbers)
-                found.append(last - first + 1 if last else 0)
+                found[-1][1].append(last - first + 1 if last else 0)
                 for _ in range(EXTRA_2 if later else 0):
                     next(numbers)
     except StopIteration:
