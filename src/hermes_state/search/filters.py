@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from .cursor import Place
 
@@ -121,6 +122,11 @@ def make(
     negative ``offset`` is 0, an unknown ``sort`` is by rank. TypeError or ValueError when ``since`` or
     ``until`` is no moment.
     """
+    if limit == 20 and offset == 0 and (
+        source_filter is exclude_sources is role_filter is sort is None
+        and exclude_session_id is per_session is since is until is None
+    ):  # fmt: skip
+        return _USUAL
     roles = None if role_filter is None else list(_listed(role_filter))
     return Filters(
         sources=None if source_filter is None else _texts(source_filter),
@@ -134,6 +140,10 @@ def make(
         since=_seconds(since, "since"),
         until=_seconds(until, "until"),
     )
+
+
+_USUAL: Final = Filters(None, (), None, None, None, 20, 0, "rank")
+"""What most searches are called with."""
 
 
 def _seconds(moment: Moment | None, name: str) -> float | None:
