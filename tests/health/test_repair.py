@@ -59,11 +59,11 @@ def test_the_worker_does_not_spin_on_a_damaged_index(
     met = threading.Event()
     original = type(db._engine.upkeep).index_step
 
-    def counted(upkeep: Any, rows: int, *patience: float | None) -> tuple[int, float]:
+    def counted(upkeep: Any, *how: Any, **options: Any) -> tuple[int, float]:
         nonlocal steps
         steps += 1
         try:
-            return original(upkeep, rows, *patience)
+            return original(upkeep, *how, **options)
         finally:
             met.set()
 
