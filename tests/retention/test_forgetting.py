@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from processes import peer, peer_says, program, sound, value
 
-from hermes_state import SessionDB, check_file
+from hermes_state import SessionDB, check_file, errors
 from hermes_state.engine import upkeep
 
 TEXT = "docker {n} 广西 修改youer服务端 words of it"
@@ -146,6 +146,28 @@ def test_an_import_that_gives_the_old_ids_again_leaves_the_old_text_nowhere(
     assert db.check()["ok"]
     db.close()
     assert sound(db_path) == {*db.kept, *db.gone}
+
+
+def test_a_search_with_a_time_limit_does_not_spend_it_on_what_is_to_be_removed(idle: Any) -> None:
+    db = idle()
+    db.delete_session("gone")
+    assert ids_of(db.search_messages("docker", limit=-1, time_limit=30.0)) == set(db.kept)
+    assert waiting(db) == 1
+
+
+def test_a_worker_that_only_has_entries_to_remove_does_not_wait_for_the_lock(
+    idle: Any, db_path: Path
+) -> None:
+    db = idle()
+    db.delete_session("gone")
+    with peer(db_path, "hold-lock", "--no-init", "--seconds", "60") as holder:
+        holder.ready()
+        with pytest.raises(errors.StoreBusyError) as met:
+            db._engine.upkeep.worker_step(20)
+        assert met.value.waited < upkeep.WORKER_PATIENCE_S
+        holder.kill()
+    assert db._engine.upkeep.worker_step(50)[0] == 30
+    assert waiting(db) == 0
 
 
 def test_a_vacuum_and_a_repair_remove_what_waits(idle: Any, db_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_a_long_session_is_cleared_in_steps_and_what_comes_meanwhile_stays(
 
     monkeypatch.setattr(db._engine.upkeep, "lazily", after_each)
     db.clear_messages("long")
-    assert len(taken) > 3
+    assert len(taken) > 2
     assert [row["id"] for row in db.get_messages("long")] == came
     session = db.get_session("long")
     assert (session["message_count"], session["tool_call_count"]) == (len(came), len(came))

@@ -9,6 +9,7 @@ import apsw
 
 from hermes_state.api.base import Handle
 from hermes_state.engine.upkeep import CATCH_UP_ROWS
+from hermes_state.search import indexing
 from hermes_state.store.limits import TimeLimit
 
 T = TypeVar("T")
@@ -33,9 +34,14 @@ class LimitedReads(Handle):
         if seconds is None:
             return self._read(fn, operation, indexed=indexed)
         limit = TimeLimit(seconds)
-        while indexed and self._read(lambda conn: not self._engine.upkeep.complete(conn), operation):
+
+        def behind(conn: apsw.Connection) -> bool:
+            return indexing.pending(conn) and not self._engine.upkeep.complete(conn)
+
+        # Entries of deleted messages are not waited for: no search shows them.
+        while indexed and self._read(behind, operation):
             limit.check(operation)
             with self._engine.inside(operation):
                 if not self._engine.upkeep.safe_step(CATCH_UP_ROWS)[0]:
                     break
-        return self._read(lambda conn: limit.run(conn, fn, operation), operation, indexed=indexed)
+        return self._read(lambda conn: limit.run(conn, fn, operation), operation)

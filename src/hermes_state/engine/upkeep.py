@@ -51,7 +51,7 @@ WAL_FRAMES = 3000
 WAL_SLACK = 1024 * 1024
 FORGET_REST_EVERY_S, FORGET_REST_S = 0.090, 0.012
 """After so many seconds of holding the lock to remove entries comes a rest, longer than a waiting
-writer's longest pause (``patience.EAGER_MAX_S``)."""
+writer's longest pause (``patience.EAGER_MAX_S``); after every step of the worker, whom nobody waits for."""
 DRAIN_S = 0.020
 """How long such a checkpoint waits for this process's reads that still use the WAL."""
 
@@ -188,7 +188,7 @@ class Upkeep:
                 log.info("%s: a search scans what waits for the index: %s", self._engine.path, error)
                 return False
 
-    def index_step(self, rows: int, seconds: float | None = None) -> tuple[int, float]:
+    def index_step(self, rows: int, seconds: float | None = None, *, shy: bool = False) -> tuple[int, float]:
         """One index transaction or two; (rows treated, seconds they held the lock).
 
         Rows that wait to be indexed come first; what is left of ``rows`` goes to entries of deleted messages,
@@ -196,7 +196,8 @@ class Upkeep:
 
         It need not be durable: what a power loss takes of it is above the
         watermark again, so it commits without an fsync of its own. ``seconds`` is
-        the patience for the write lock, where it is not the store's.
+        the patience for the write lock, where it is not the store's; ``shy`` is to have none where only
+        entries are to be removed: whoever has the lock may be removing them.
         """
         reached: tuple[int, int] | None = None
 
@@ -213,15 +214,21 @@ class Upkeep:
             return treated + self._forgot
 
         waiting = self._engine._patience() if seconds is None else patience.Patience(seconds)
-        plain = (0, 0.0)
+        plain, last = (0, 0.0), None
         if self._engine.journal_mode == "wal" and not self.upgrading:
-            done, last = self._engine._writer.hold(
+            plain, more = self._engine._writer.hold(
                 lambda conn: self._plain(conn, rows, waiting), waiting, "index"
             )
-            if last:
-                return done
-            plain = done
-        treated, held = self._without_fsync(step, waiting, "index")
+            if more is None:
+                return plain
+            if more == "forget" and shy:
+                last = patience.Patience(0.0)
+        try:
+            treated, held = self._without_fsync(step, waiting if last is None else last, "index")
+        except errors.StoreBusyError:
+            if not plain[0]:
+                raise
+            return plain
         self._unrested += held if self._forgot else 0.0
         if reached is not None:
             self.progress.tell(*reached)
@@ -229,17 +236,19 @@ class Upkeep:
 
     def _plain(
         self, conn: apsw.Connection, rows: int, waiting: patience.Patience
-    ) -> tuple[tuple[int, float], bool]:
-        """An index step of plain rows alone, as it counts, and whether an ordinary one is not called for."""
+    ) -> tuple[tuple[int, float], str | None]:
+        """An index step of plain rows alone, as it counts, and what an ordinary one has to do after it."""
         self._forgot = 0
-        done = self._engine._indexer.plain_step(rows, waiting)
+        done: tuple[int, float] | None = (0, 0.0)
+        if indexing.pending(conn):
+            done = self._engine._indexer.plain_step(rows, waiting)
         if done is None:
-            return (0, 0.0), False
-        return done, done[0] >= rows or not forgetting.anything(conn)
+            return (0, 0.0), "index"
+        return done, "forget" if done[0] < rows and forgetting.anything(conn) else None
 
-    def _rest(self) -> None:
+    def _rest(self, after: float = FORGET_REST_EVERY_S) -> None:
         """After some holding of the lock for deleted messages, let writers of other processes have it."""
-        if self._unrested >= FORGET_REST_EVERY_S:
+        if self._unrested > after:
             self._unrested = 0.0
             time.sleep(FORGET_REST_S)
 
@@ -284,8 +293,8 @@ class Upkeep:
 
     def worker_step(self, rows: int) -> tuple[int, float]:
         """``safe_step`` with the short patience of somebody who can come again."""
-        done = self.safe_step(rows, WORKER_PATIENCE_S)
-        self._rest()
+        done = self.safe_step(rows, WORKER_PATIENCE_S, shy=True)
+        self._rest(after=0.0)
         return done
 
     def merge_step(self) -> bool | None:
@@ -300,6 +309,8 @@ class Upkeep:
             more, held = self._without_fsync(self._merge_quietly, patience.Patience(0.0), "merge")
         except errors.StoreBusyError:
             return False
+        except (errors.StoreFullError, apsw.FullError):
+            return None  # nobody misses it; messages need the room
         except (apsw.Error, errors.StoreCorruptError) as error:
             if not engine.damage.met(error):
                 raise
@@ -310,18 +321,18 @@ class Upkeep:
 
     def _merge_quietly(self, conn: apsw.Connection) -> bool | None:
         """In a write transaction: a step of merging, unless others wrote since the last look."""
-        version = int(conn.execute("PRAGMA data_version").fetchone()[0])
+        ((version,),) = conn.execute("PRAGMA data_version").fetchall()
         if version != self._seen:
             self._seen = version
             return False
         return merging.step(conn, self._merging.rows) or None
 
-    def safe_step(self, rows: int, seconds: float | None = None) -> tuple[int, float]:
+    def safe_step(self, rows: int, seconds: float | None = None, *, shy: bool = False) -> tuple[int, float]:
         """``index_step``; (0, 0.0) where the file cannot be written or the index is damaged."""
         if self._engine.read_only is not None or self._engine.damage.known:
             return 0, 0.0
         try:
-            return self.index_step(rows, seconds)
+            return self.index_step(rows, seconds, shy=shy)
         except (apsw.Error, errors.StoreCorruptError) as error:
             if not self._engine.damage.met(error):
                 raise
