@@ -201,6 +201,25 @@ def test_a_store_that_is_idle_merges_and_one_that_others_write_to_waits(db_path:
     db.close()
 
 
+def test_on_a_full_disk_nothing_is_merged_until_something_new_is_written(
+    db_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db: Any = SessionDB(db_path)
+    db.create_session("s", "cli")
+    fill(db, 10)
+    upkeep = db._engine.upkeep
+    upkeep.merge_step()
+
+    def full(*_: object) -> bool:
+        raise apsw.FullError("database or disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(merging, "step", full)
+        assert upkeep.merge_step() is None
+    assert upkeep.merge_step() is True
+    db.close()
+
+
 def test_a_store_that_is_opened_read_and_closed_writes_nothing(
     db_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
