@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -28,7 +32,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counts]:
     seen: dict[str, Counts] = {}
 
     @contextmanager
-    def progress(what: str) -> Iterator[output.Advance]:
+    def progress(what: str, *, printing: bool = False) -> Iterator[output.Advance]:
         counts = seen.setdefault(what, [])
         yield lambda done, total: counts.append((done, total))
 
@@ -186,6 +190,46 @@ def test_a_restore_that_is_stopped_by_its_caller_changes_nothing(store: Path, tm
         restore(tmp_path / "b.db", store, broken)
     assert store.read_bytes() == before
     assert not [path.name for path in store.parent.iterdir() if "before" in path.name or "unfin" in path.name]
+
+
+def on_terminal(store: Path, *arguments: str, both: bool = False) -> tuple[str, str]:
+    """Standard output of a command and what its terminal shows: its errors, and with ``both`` all of it."""
+    master, slave = os.openpty()
+    command = [sys.executable, "-m", "hermes_state", *arguments, "--db", str(store)]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"}
+    out = slave if both else subprocess.PIPE
+    with subprocess.Popen(command, stdout=out, stderr=slave, stdin=slave, env=environment) as running:
+        os.close(slave)
+        shown = []
+        reader = threading.Thread(target=lambda: shown.extend(iter(lambda: read_terminal(master), b"")))
+        reader.start()
+        said = running.stdout.read() if running.stdout else b""
+        reader.join()
+    os.close(master)
+    assert running.returncode == 0
+    return said.decode(), b"".join(shown).decode("utf-8", "replace")
+
+
+def read_terminal(master: int) -> bytes:
+    """The next that was written; nothing once nobody can write any more (on Linux that is an error)."""
+    try:
+        return os.read(master, 65536)
+    except OSError:
+        return b""
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no pseudo-terminals")
+@pytest.mark.parametrize("form", ["records", "sessions", "markdown"])
+def test_data_for_a_file_goes_there_whole_while_the_bar_is_on_the_terminal(form: str, store: Path) -> None:
+    piped = process("export", "--format", form, "--db", str(store)).stdout
+    said, shown = on_terminal(store, "export", "--format", form)
+    assert said == piped
+    assert len(said) > 1000
+    assert "100 %" in shown
+    assert "Guilin" not in shown
+    _, shown = on_terminal(store, "export", "--format", form, both=True)
+    assert "100 %" not in shown, "data on the terminal, and a bar in the midst of it"
+    assert "Guilin" in shown
 
 
 @pytest.mark.parametrize("arguments", [["optimize"], ["vacuum", "--yes"]])

@@ -97,6 +97,6 @@ def _progress(path: Path) -> Iterator[Callable[[str, int], None]]:
         return
     percent = TextColumn("{task.percentage:>3.0f} %")
     columns = (TextColumn("{task.description}"), BarColumn(), percent, TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
         task = bar.add_task("storing", total=path.stat().st_size)
         yield lambda stage, done: bar.update(task, description=stage, completed=done)

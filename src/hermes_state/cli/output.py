@@ -116,12 +116,13 @@ def data_stream() -> IO[str]:
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Advance]:
+def progress(what: str, *, printing: bool = False) -> Iterator[Advance]:
     """A bar on standard error while the block runs, where a person looks at it.
 
-    It pulses until it is told how much there is in all.
+    It pulses until it is told how much there is in all. With ``printing`` the block writes to standard
+    output: where that is a terminal too, there is no bar.
     """
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or (printing and sys.stdout.isatty()):
         yield lambda done, total: None
         return
     columns = (
@@ -131,6 +132,7 @@ def progress(what: str) -> Iterator[Advance]:
         TextColumn("{task.percentage:>3.0f} %"),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    # Standard output stays as it is: rich would send what is written there to the bar's own console.
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total or None)

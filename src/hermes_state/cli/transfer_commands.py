@@ -81,7 +81,7 @@ def _export(
     store: SessionDB, target: Path | None, form: str, source: str | None, key: str | None, force: bool
 ) -> Record:
     """Write what was asked for; how many sessions and messages."""
-    with output.progress("exporting") as advance:
+    with output.progress("exporting", printing=target is None) as advance:
         if form == "markdown":
             if target is not None and target.is_dir():
                 return _markdown_files(store, target, source, key, force, advance)
