@@ -57,6 +57,15 @@ with SessionDB(sys.argv[1]) as db:
         over.wait(float(sys.argv[2]))
 """
 
+COMMAND = """
+import atexit, sys
+from pathlib import Path
+where, status = Path(sys.argv.pop(1)), Path("/proc/self/status")
+atexit.register(lambda: where.write_text(status.read_text() if status.exists() else ""))
+from hermes_state.cli import main
+main()
+"""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -210,7 +219,7 @@ def run(step: Step, folder: Path, longest_s: float) -> Run:
         given = open(step.stdin.replace("$TMP", str(folder)) or os.devnull, "rb")  # noqa: SIM115
         begun = time.monotonic()
         process = subprocess.Popen(
-            [sys.executable, "-m", "hermes_state", *words],
+            [sys.executable, "-c", COMMAND, str(folder / "status"), *words],
             stdin=given, stdout=output, stderr=slave, env=environment, cwd=folder,
         )  # fmt: skip
         given.close()
@@ -227,11 +236,23 @@ def run(step: Step, folder: Path, longest_s: float) -> Run:
         output.seek(0)
         said = output.read().decode("utf-8")
     frames = b"".join(heard).decode("utf-8", "replace")
-    unit = 1 if sys.platform == "darwin" else 1024
     return Run(
-        step, process.returncode, seconds, used.ru_maxrss * unit / 1e6, said, _notes(frames),
+        step, process.returncode, seconds, _peak(folder / "status", used.ru_maxrss), said, _notes(frames),
         [int(number) for number in re.findall(r"(\d+) %", frames)],
     )  # fmt: skip
+
+
+def _peak(status: Path, most: int) -> float:
+    """Megabytes that the command held at most.
+
+    VmHWM of proc(5), which it left in a file; where there is none getrusage(2)'s maximum, in which a process
+    inherits what its parent held.
+    """
+    found = re.search(r"VmHWM:\s+([0-9]+) kB", status.read_text()) if status.exists() else None
+    if found is None:
+        return most * (1 if sys.platform == "darwin" else 1024) / 1e6
+    status.unlink()
+    return int(found[1]) * 1024 / 1e6
 
 
 def _listen(master: int, heard: list[bytes]) -> None:
@@ -362,8 +383,9 @@ def record(runs: Sequence[Run], folder: Path, size: str) -> str:
 INTRODUCTION = """\
 # The commands on a store of 50,000 messages
 
-Every command of [the command line](cli.md), run one after the other on a store of {size},
-each in a process of its own. `~/.hermes/state.db` is the store, `$TMP` a folder for the rest. Made by
+Every command of [the command line](cli.md), run one after the other, each in a process of its own. The store,
+`~/.hermes/state.db`, began with {size};
+`$TMP` is a folder for the rest. Made by
 
 ```sh
 python tools/record_cli.py --write docs/cli-record.md
