@@ -70,6 +70,7 @@ def test_searches_are_exact_and_a_check_is_content_while_entries_wait_to_be_remo
     assert db.search_messages("gone3") == []
     report = db.check()
     assert report["ok"], report["problems"]
+    assert report["forgetting"] == (30 if mode == "background" else 0)
     assert (db._engine.journal_mode, db.message_count()) == ("wal", 30)
     db.close()
     assert value(db_path, LISTED) == 0
@@ -168,6 +169,30 @@ def test_a_worker_that_only_has_entries_to_remove_does_not_wait_for_the_lock(
         holder.kill()
     assert db._engine.upkeep.worker_step(50)[0] == 30
     assert waiting(db) == 0
+
+
+def test_a_close_leaves_what_others_deleted_to_the_next_and_removes_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state.db"
+    delete = (
+        "db = SessionDB(path)\ndb._engine._worker.stop()\n"
+        "db.delete_session('gone')\nsay(done=1)\nos._exit(0)\n"
+    )
+    with SessionDB(path) as db:
+        fill(db, "kept", 30)
+        fill(db, "gone", 30)
+    with program(delete, path) as other:
+        other.finish()
+    assert value(path, LISTED) == 1
+    monkeypatch.setattr(upkeep, "CLOSE_FORGET_S", -1.0)
+    with SessionDB(path) as db:
+        assert len(db.get_messages("kept")) == 30
+    assert value(path, LISTED) == 1
+    with SessionDB(path) as db:
+        assert db.delete_session("kept")
+    assert value(path, LISTED) == 0
+    assert sound(path) == set()
 
 
 def test_a_vacuum_and_a_repair_remove_what_waits(idle: Any, db_path: Path) -> None:

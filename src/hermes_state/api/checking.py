@@ -11,8 +11,8 @@ import apsw
 from hermes_state import errors
 from hermes_state.engine.damage import is_damage
 from hermes_state.schema import migrate
+from hermes_state.search import forgetting, tables
 from hermes_state.search import health as index_health
-from hermes_state.search import tables
 from hermes_state.search.tables import TRIGRAM
 from hermes_state.store import health
 from hermes_state.store.rows import scalar
@@ -58,7 +58,8 @@ class CheckReport(TypedDict):
     ``verdict``: the worst of ``"ok"``, ``"drift"`` (rows and indexes or counters differ), ``"schema"``,
     ``"index"`` (only an index is damaged: repair), ``"table"`` (salvage); from ``check_file`` also
     ``"missing"``, ``"empty"``, ``"zeroed"``, ``"not a database"``, ``"unreadable"``. ``pending``: messages
-    above the index watermark, which is no fault.
+    above the index watermark, ``forgetting``: deleted ones whose entries are still to leave the indexes;
+    neither is a fault.
     """
 
     path: str
@@ -69,6 +70,7 @@ class CheckReport(TypedDict):
     messages: int
     indexed: dict[str, int]
     pending: int
+    forgetting: int
     trigram: str
 
 
@@ -76,7 +78,7 @@ def empty_report(path: Path | str, verdict: str = "ok") -> CheckReport:
     """A report with nothing in it."""
     return CheckReport(
         path=str(path), ok=verdict == "ok", verdict=verdict, problems=[], sessions=0, messages=0,
-        indexed={}, pending=0, trigram="all",
+        indexed={}, pending=0, forgetting=0, trigram="all",
     )  # fmt: skip
 
 
@@ -167,6 +169,7 @@ class Examination:
         report["messages"] = scalar(conn, "SELECT count(*) FROM messages")
         after = tables.watermark(conn)
         report["pending"] = scalar(conn, "SELECT count(*) FROM messages WHERE id > ?", (after,))
+        report["forgetting"] = forgetting.count(conn)
         for table in self._sound:
             report["indexed"][table] = index_health.size(conn, table)
         self._total += report["sessions"] + 2 * report["messages"] + sum(report["indexed"].values())

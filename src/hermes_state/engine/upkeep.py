@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
@@ -69,7 +69,7 @@ class Upkeep:
         """Ids whose entries the last index transaction removed."""
         self._unrested = 0.0
         self._merging = StepSize(HOLD_S / 2)
-        self._seen: int | None = None
+        self._seen: object = None
         """SQLite's number for what others had committed when the worker last looked whether to merge."""
         self.upgrading = False
         """A re-index that belongs to an upgrade has not ended yet."""
@@ -321,7 +321,8 @@ class Upkeep:
 
     def _merge_quietly(self, conn: apsw.Connection) -> bool | None:
         """In a write transaction: a step of merging, unless others wrote since the last look."""
-        ((version,),) = conn.execute("PRAGMA data_version").fetchall()
+        row: Any = conn.execute("PRAGMA data_version").fetchone()
+        version = int(row[0])
         if version != self._seen:
             self._seen = version
             return False
