@@ -103,7 +103,7 @@ def taken(conn: apsw.Connection, ticket: int) -> tuple[int, int]:
 _BEFORE = "COALESCE((SELECT max(id) FROM messages WHERE id < new.id), 0)"
 _ROW = f"""
 CREATE TEMP TRIGGER IF NOT EXISTS hs_index_row AFTER INSERT ON main.messages
-WHEN {row_text.plain("new")} BEGIN
+WHEN ({row_text.plain("new")}) BEGIN
     INSERT INTO {FTS}(rowid, content) VALUES (new.id, {row_text.v11_text("new")});
     INSERT INTO {TRIGRAM}(rowid, content) SELECT new.id, {row_text.v11_text("new")} WHERE {ALL_TRIGRAM};
     {_move_watermark(f"new.id WHERE {_BEFORE} <= {WATERMARK}")};
