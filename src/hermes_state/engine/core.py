@@ -26,7 +26,7 @@ from hermes_state.engine.gate import Gate
 from hermes_state.engine.identity import identity, keep_for_ever
 from hermes_state.engine.indexer import Indexer
 from hermes_state.engine.options import Options as Options
-from hermes_state.engine.readers import ReaderPool
+from hermes_state.engine.readers import Loan, ReaderPool
 from hermes_state.engine.upkeep import Upkeep
 from hermes_state.engine.worker import Worker
 from hermes_state.engine.writer import Group, Outcome, Writer
@@ -291,11 +291,11 @@ class Engine:
             indexed: what the snapshot holds should be in the index; ``fn`` scans what is not.
             single: ``fn`` is one statement, which is a snapshot by itself.
         """
+        if single:
+            return self._read_one(fn, operation)
         with self.inside(operation):
             while True:
                 with self._reading(operation) as conn:
-                    if single:
-                        return fn(conn)
                     conn.execute("BEGIN")
                     try:
                         if not indexed or self.upkeep.complete(conn):
@@ -304,6 +304,34 @@ class Engine:
                         tx.rollback(conn)
                 # What others commit meanwhile must be in it too: the next snapshot is looked at again.
                 indexed = self.upkeep.catch_up_shortly()
+
+    def _read_one(self, fn: Callable[[apsw.Connection], T], operation: str) -> T:
+        """``read`` of one statement, in one frame: nested context managers cost as much as a short read."""
+        local, depth = self.gate.place()
+        loan = Loan()
+        try:
+            self.gate.arrive(local, depth)
+            if not self._is_open:
+                self._reopen(operation)
+            self._check_identity(operation)
+            if self.journal_mode == "wal" or self.read_only is not None:
+                return fn(self._readers.take(loan))
+            with self._reading(operation) as conn:
+                return fn(conn)
+        except apsw.Error as error:
+            raise errors.translate(error, self.path, operation) from error
+        finally:
+            try:
+                self._read_ended(loan, local, depth)
+            except BaseException:  # interrupted: as in Gate.enter and ReaderPool.lend
+                self._read_ended(loan, local, depth)
+                raise
+
+    def _read_ended(self, loan: Loan, local: threading.local, depth: int) -> None:
+        """Give the connection back and leave the gate; does nothing the second time."""
+        if loan.number:
+            self._readers.give_back(loan)
+        self.gate.leave(local, depth)
 
     @contextmanager
     def _reading(self, operation: str) -> Iterator[apsw.Connection]:

@@ -32,26 +32,34 @@ class Gate:
     @contextmanager
     def enter(self) -> Iterator[None]:
         """Be inside while the block runs; waits while the gate is shut."""
-        local, depth = self._local, self.depth
+        local, depth = self.place()
         try:
-            if depth:
-                local.depth = depth + 1
-            else:
-                with self._mutex:
-                    while self._shut:
-                        self._cond.wait()
-                    # Nothing can interrupt between these two.
-                    local.depth = 1
-                    self._inside += 1
+            self.arrive(local, depth)
             yield
         finally:
             try:
-                self._leave(local, depth)
+                self.leave(local, depth)
             except BaseException:  # interrupted: whoever waits for us would wait for ever
-                self._leave(local, depth)
+                self.leave(local, depth)
                 raise
 
-    def _leave(self, local: threading.local, depth: int) -> None:
+    def place(self) -> tuple[threading.local, int]:
+        """Where the calling thread stands; what ``arrive`` and ``leave`` are told."""
+        return self._local, self.depth
+
+    def arrive(self, local: threading.local, depth: int) -> None:
+        """Be inside from now on; waits while the gate is shut. Whatever it raises, ``leave`` must follow."""
+        if depth:
+            local.depth = depth + 1
+            return
+        with self._mutex:
+            while self._shut:
+                self._cond.wait()
+            # Nothing can interrupt between these two.
+            local.depth = 1
+            self._inside += 1
+
+    def leave(self, local: threading.local, depth: int) -> None:
         """Go back to ``depth``; does nothing the second time."""
         if local is not self._local:
             return  # forked inside: the child's gate never counted this

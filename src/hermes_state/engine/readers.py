@@ -18,7 +18,7 @@ POOL_SIZE = 6
 """Connections at most; more threads than that wait for one another's reads."""
 
 
-class _Loan:
+class Loan:
     """One use of a connection, with its place in the order of loans."""
 
     __slots__ = ("conn", "number")
@@ -53,14 +53,14 @@ class ReaderPool:
     @contextmanager
     def lend(self) -> Iterator[apsw.Connection]:
         """A connection for the block; with ``BEGIN`` by the caller if it needs one snapshot."""
-        loan = _Loan()
+        loan = Loan()
         try:
-            yield self._take(loan)
+            yield self.take(loan)
         finally:
             try:
-                self._give_back(loan)
+                self.give_back(loan)
             except BaseException:  # interrupted: the connection would be lent for ever
-                self._give_back(loan)
+                self.give_back(loan)
                 raise
 
     def drain(self, seconds: float) -> bool:
@@ -75,7 +75,8 @@ class ReaderPool:
                 self._free.wait(left)
         return True
 
-    def _take(self, loan: _Loan) -> apsw.Connection:
+    def take(self, loan: Loan) -> apsw.Connection:
+        """A connection for ``loan``. Whatever it raises, ``give_back`` must follow."""
         with self._mutex:
             while not self._idle and len(self._lent) >= self._size:
                 self._free.wait()
@@ -89,7 +90,7 @@ class ReaderPool:
             loan.conn = self._connect()
         return loan.conn
 
-    def _give_back(self, loan: _Loan) -> None:
+    def give_back(self, loan: Loan) -> None:
         """End the loan; does nothing the second time."""
         conn = loan.conn
         if conn is not None:
