@@ -168,8 +168,9 @@ class Upkeep:
     def catch_up_shortly(self) -> bool:
         """Like ``catch_up`` for a search, which can scan a few rows that wait; True if none does.
 
-        It gives up where another process has the write lock for long or the disk is full, and after SEARCH_WAIT_S once
-        the rest is short enough to be scanned; after SEARCH_FORGET_S where only deleted messages are left.
+        It gives up where another process has the write lock for long or the disk is full, and after
+        SEARCH_WAIT_S once the rest is short enough to be scanned; after SEARCH_FORGET_S where only deleted
+        messages are left.
         """
         started = time.monotonic()
         deadline = started + SEARCH_WAIT_S

@@ -15,9 +15,7 @@ from dataclasses import dataclass
 
 import apsw
 
-from hermes_state._fastpath import query_text
-
-from .plan import Group, Operand, Plan, Term, fold
+from .plan import Group, Operand, Plan, Term, fold, match_string
 
 Params = tuple[object, ...]
 
@@ -75,7 +73,7 @@ class Compiler:
     def plan(self, plan: Plan) -> Rows:
         """The rows that any group of the plan matches."""
         if plan.index:
-            return self._match(plan.index, plan.groups)
+            return self._match(plan.index, plan.match)
         return self._any([self._group(group) for group in plan.groups])
 
     def _group(self, group: Group) -> Rows:
@@ -85,7 +83,7 @@ class Compiler:
         for route in ("words", "trigram"):
             mine = [operand for operand in group if operand.route == route]
             if any(not operand.negated for operand in mine):
-                wanted.append(self._match(route, (tuple(mine),)))
+                wanted.append(self._match(route, match_string((tuple(mine),))))
             else:
                 rest.extend(mine)
         rest.extend(operand for operand in group if operand.route in ("short", "mixed"))
@@ -104,19 +102,15 @@ class Compiler:
         """The rows in which all terms of one operand hold, whatever their indexes, unranked."""
         quiet = Compiler(self.conn, self.words, False, self.between)
         parts = [
-            quiet._short(term) if term.route == "short" else quiet._match(term.route, ((_only(term),),))
+            quiet._short(term)
+            if term.route == "short"
+            else quiet._match(term.route, match_string(((_only(term),),)))
             for term in operand.terms
         ]
         return quiet._all(parts)
 
-    def _match(self, route: str, groups: tuple[Group, ...]) -> Rows:
-        """One MATCH for groups whose terms all take ``route``."""
-        query = query_text.match_string(
-            [
-                [(operand.negated, tuple((t.kind, t.text) for t in operand.terms)) for operand in group]
-                for group in groups
-            ]
-        )
+    def _match(self, route: str, query: str) -> Rows:
+        """One MATCH in the index of ``route``."""
         if route == "words" and self.words:
             return self._words(query)
         rank = "rank" if self.ranked else "0.0"

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Final
 
 from .cursor import Place
@@ -17,7 +18,7 @@ Moment = float | datetime
 """A moment: Unix seconds, or a datetime (one without a zone is local time, as in Python)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Filters:
     """What a hit's session, role and time must be, and which part of the hits is wanted.
 
@@ -39,7 +40,7 @@ class Filters:
     until: float | None = None
     after: Place | None = None
 
-    @property
+    @cached_property
     def bare(self) -> bool:
         """True when the match alone decides which rows are hits, in which order."""
         return not (
@@ -52,12 +53,12 @@ class Filters:
             or self.timed
         )
 
-    @property
+    @cached_property
     def timed(self) -> bool:
         """True when the time of a message decides."""
         return self.since is not None or self.until is not None
 
-    @property
+    @cached_property
     def key(self) -> tuple[object, ...]:
         """What must be equal for two pages to be pages of one list."""
         return (
@@ -122,9 +123,10 @@ def make(
     negative ``offset`` is 0, an unknown ``sort`` is by rank. TypeError or ValueError when ``since`` or
     ``until`` is no moment.
     """
-    if limit == 20 and offset == 0 and (
-        source_filter is exclude_sources is role_filter is sort is None
-        and exclude_session_id is per_session is since is until is None
+    if (
+        limit == 20 and offset == 0 and sort is None
+        and source_filter is None and exclude_sources is None and role_filter is None
+        and exclude_session_id is None and per_session is None and since is None and until is None
     ):  # fmt: skip
         return _USUAL
     roles = None if role_filter is None else list(_listed(role_filter))

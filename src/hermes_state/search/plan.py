@@ -81,6 +81,11 @@ class Plan:
         return routes.pop() if len(routes) == 1 and routes <= {"words", "trigram"} else ""
 
     @cached_property
+    def match(self) -> str:
+        """The whole plan as FTS5's MATCH takes it; for a plan with an ``index``."""
+        return match_string(self.groups)
+
+    @cached_property
     def everywhere(self) -> tuple[Term, ...]:
         """The terms that rows without a letter of an unspaced script may hold inside words."""
         return tuple(t for group in self.groups for operand in group for t in operand.terms if t.everywhere)
@@ -179,6 +184,16 @@ def fold(conn: apsw.Connection, text: str) -> str:
     padded = (text + "aa").encode("utf-8")
     tokens = tokenizer(padded, apsw.FTS5_TOKENIZE_QUERY, None, include_offsets=False, include_colocated=False)
     return str(next(iter(tokens)))[: len(text)]
+
+
+def match_string(groups: tuple[Group, ...]) -> str:
+    """Groups of terms that one index answers as the text that FTS5's MATCH takes."""
+    return query_text.match_string(
+        [
+            [(operand.negated, tuple((t.kind, t.text) for t in operand.terms)) for operand in group]
+            for group in groups
+        ]
+    )
 
 
 def describe(plan: Plan, hs_words: bool, *, scanned: bool = False) -> str:
