@@ -61,7 +61,7 @@ def prune(bench: Bench, side: Side) -> Values:
 
 @row(
     "delete of a 5,000-message session", TABLE, Measure("time", "ms", Goal(most=0.7), bound=False),
-    Measure("cpu", "s"), short=True,
+    Measure("cpu", "s"), Measure("until the indexes have forgotten it", "ms", bound=False), short=True,
 )  # fmt: skip
 def delete(bench: Bench, side: Side) -> Values:
     # Of 12,500 messages the long session of the read files has 5,000.
@@ -76,7 +76,12 @@ def delete(bench: Bench, side: Side) -> Values:
             taken = time.perf_counter() - started
             if not gone:
                 raise RuntimeError("the session was not there")
-            return {"time": taken * 1000, "cpu": cpu.seconds}
+            # Where the call leaves that for later, the connection for other programs' SQL waits for it.
+            store._conn.execute("SELECT 1").fetchone()
+            whole = time.perf_counter() - started
+            return {
+                "time": taken * 1000, "cpu": cpu.seconds, "until the indexes have forgotten it": whole * 1000,
+            }  # fmt: skip
         finally:
             store.close()
 
