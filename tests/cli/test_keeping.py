@@ -17,7 +17,9 @@ import pytest
 from command_line import ROOT, age, answer, run
 
 from hermes_state import SessionDB
+from hermes_state.api import repairing, stepping
 from hermes_state.cli import diagnosis, diagnosis_file, upkeep_commands
+from hermes_state.engine import patience
 
 
 def old(tmp_path: Path, version: int) -> Path:
@@ -293,3 +295,8 @@ def test_doctor_reads_a_store_that_it_may_not_write(store: Path, tmp_path: Path)
     copy.chmod(0o400)
     found = answer("doctor", "--db", str(copy), code=0 if os.geteuid() == 0 else 1)
     assert any(f["about"] == "version" for f in found["findings"])
+
+
+def test_between_two_steps_of_upkeep_every_waiting_writer_wakes_at_least_once() -> None:
+    assert repairing.REST_S > patience.EAGER_MAX_S
+    assert stepping.REST_S > patience.EAGER_MAX_S

@@ -11,6 +11,7 @@ import apsw
 
 from hermes_state import errors
 from hermes_state.api.checking import CheckReport, Progress, Step
+from hermes_state.api.stepping import REST_S
 from hermes_state.engine.worker import StepSize
 from hermes_state.schema import migrate, renew
 from hermes_state.search import health as index_health
@@ -21,8 +22,6 @@ T = TypeVar("T")
 
 HOLD_S = 0.040
 """How long one step of a repair should hold the write lock, seconds."""
-REST_S = 0.005
-"""Pause between two steps, in which another process's writer gets the lock."""
 ROUNDS = 3
 """Rounds of mending and looking again: some things can be compared only once others are mended."""
 MERGE_PAGES = 32
