@@ -29,6 +29,8 @@ INDEXES = ("messages_fts", "messages_fts_trigram")
 PREAMBLE = """
 import faulthandler, json, os, signal, sys, threading, time, warnings
 from hermes_state import SessionDB, errors
+from hermes_state.engine import upkeep
+upkeep.CLOSE_UPGRADE_S = 120.0  # a close completes an upgrade, however busy the machine is
 faulthandler.enable()
 path, *args = sys.argv[1:]
 

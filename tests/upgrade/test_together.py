@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from processes import fixtures, peer, peer_says, program, sound, value
 
-from hermes_state import SessionDB
+from hermes_state import SessionDB, errors
+from hermes_state.engine import upkeep, worker
 
 OPEN = """
 barrier()
@@ -179,6 +180,35 @@ def test_a_v11_program_reads_and_writes_a_file_that_we_are_still_upgrading(tmp_p
         db.close()
     assert set(said["ids"]) <= sound(path)
     assert len(sound(path)) == facts.messages + 3
+
+
+def test_an_upgrade_steps_aside_while_another_program_changes_the_schema(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A v11 program fills tables that it has just made anew; a row of ours in them would end it."""
+    path = tmp_path / "state.db"
+    facts = fixtures().make(path, 10, 1500)
+    monkeypatch.setattr(upkeep, "OPEN_INDEX_S", 0.0)
+    monkeypatch.setattr(worker.Worker, "_run", lambda self: None)
+    with SessionDB(path) as db:
+        engine = db._engine
+        assert engine.upkeep.upgrading
+        assert engine.upkeep.index_now(8)[0] == 8
+        with program(
+            """
+import sqlite3
+conn = sqlite3.connect(path)
+conn.execute("CREATE TABLE another(x)")
+conn.close()
+say(done=True)
+""",
+            path,
+        ) as running:
+            running.finish()
+        with pytest.raises(errors.StoreBusyError, match="another program migrates the file"):
+            engine.upkeep.index_now(8)
+        assert engine.upkeep.index_now(8)[0] == 8
+    assert len(sound(path)) == facts.messages
 
 
 def test_a_half_done_v11_migration_is_completed(tmp_path: Path) -> None:

@@ -134,6 +134,7 @@ class Engine:
                         self.upkeep.finish_upgrade(conn)
                 found = migrate.inspect(conn)
             self.upkeep.upgrading = found.upgrading
+            self.upkeep.note_schema(conn)
             self.full_text.note(found.unable)
             self.upkeep.settle_owed(conn)
             if self.options.trigram is not None:

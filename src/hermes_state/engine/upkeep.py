@@ -73,7 +73,13 @@ class Upkeep:
         """SQLite's number for what others had committed when the worker last looked whether to merge."""
         self.upgrading = False
         """A re-index that belongs to an upgrade has not ended yet."""
+        self._schema: int | None = None
         self.progress = UpgradeProgress(engine.path)
+
+    def note_schema(self, conn: apsw.Connection) -> bool:
+        """Take in the version of the schema that ``conn`` sees; whether another program has changed it."""
+        before, self._schema = self._schema, int(conn.execute("PRAGMA schema_version").fetchone()[0])
+        return before not in (None, self._schema)
 
     def disconnect(self) -> None:
         """Close the checkpoint connection; the next checkpoint opens another."""
@@ -205,6 +211,10 @@ class Upkeep:
         def step(conn: apsw.Connection) -> int:
             nonlocal reached
             self._forgot = 0
+            if self.upgrading and self.note_schema(conn):
+                # Its migration fills tables that it has just made: rows of ours would make it fail.
+                words = "database is locked: another program migrates the file"
+                raise errors.make(errors.StoreBusyError, words, self._engine.path, "index")
             left = rows - plain[0]
             treated = indexing.index_step(conn, left)
             if treated < left:
