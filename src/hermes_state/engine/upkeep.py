@@ -19,6 +19,7 @@ from hermes_state.engine.progress import UpgradeProgress
 from hermes_state.engine.worker import HOLD_S, StepSize
 from hermes_state.schema import migrate
 from hermes_state.search import forgetting, indexing, merging, owed, tables
+from hermes_state.store.rows import scalar
 
 if TYPE_CHECKING:
     from hermes_state.engine.core import Engine
@@ -78,7 +79,7 @@ class Upkeep:
 
     def note_schema(self, conn: apsw.Connection) -> bool:
         """Take in the version of the schema that ``conn`` sees; whether another program has changed it."""
-        before, self._schema = self._schema, int(conn.execute("PRAGMA schema_version").fetchone()[0])
+        before, self._schema = self._schema, int(scalar(conn, "PRAGMA schema_version"))
         return before not in (None, self._schema)
 
     def disconnect(self) -> None:
