@@ -386,13 +386,33 @@ class Engine:
 
     def store(self, group: Group, operation: str) -> list[int]:
         """Store encoded message rows, sharing the COMMIT with other threads; their ids."""
-        with self.inside(operation):
-            self._writable(operation)
+        # In one frame, as _read_one: with many threads, what Python does here is half of an append.
+        local, depth = self.gate.place()
+        try:
+            self.gate.arrive(local, depth)
+            if not self._is_open:
+                self._reopen(operation)
+            self._check_identity(operation)
+            if self.read_only is not None:
+                self._writable(operation)
             waiting = self._patience(patience.MESSAGE_PATIENCE_S)
-            ids = self.upkeep.spared(lambda: self._writer.store(group, waiting, operation))
-            self._worker.written(0 if self.options.indexing == "inline" else len(ids))
-            self.upkeep.help()
+            if self.options.indexing == "inline":
+                ids = self.upkeep.spared(lambda: self._writer.store(group, waiting, operation))
+                self._worker.written(0)
+                return ids
+            ids = self._writer.store(group, waiting, operation)
+            self._worker.written(len(ids))
+            if self._worker.overloaded:
+                self.upkeep.help()
             return ids
+        except apsw.Error as error:
+            raise errors.translate(error, self.path, operation) from error
+        finally:
+            try:
+                self.gate.leave(local, depth)
+            except BaseException:  # interrupted: as in Gate.enter
+                self.gate.leave(local, depth)
+                raise
 
     def store_many(self, groups: Sequence[Group], operation: str) -> list[Outcome]:
         """Store groups of encoded rows for callers that do not wait in threads of their own.

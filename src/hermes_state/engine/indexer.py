@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from itertools import count
@@ -13,15 +14,15 @@ import apsw
 from hermes_state import errors
 from hermes_state.engine import opening
 from hermes_state.engine import transaction as tx
-from hermes_state.engine.patience import Patience
+from hermes_state.engine.patience import BUSY_MS, Patience
 from hermes_state.engine.writer import Writer
-from hermes_state.search import at_once, indexing
+from hermes_state.search import at_once, forgetting, indexing
 
 T = TypeVar("T")
 
 
 class Indexer:
-    """A write connection of its own, opened at its first use; used by one thread at a time, in the line.
+    """A write connection of its own, opened at its first use; writes in the line, by one thread at a time.
 
     In WAL mode its COMMITs make no fsync. What a power loss takes of the index is above the watermark
     again.
@@ -34,6 +35,7 @@ class Indexer:
     def __init__(self, path: Path, writer: Writer) -> None:
         self._path = path
         self._writer = writer
+        self._mutex = threading.Lock()
         self._conn: apsw.Connection | None = None
         self._tickets = count(1)
 
@@ -43,7 +45,6 @@ class Indexer:
             conn = opening.connect_writer(self._path, durability="normal", triggers=False)
             at_once.prepare_steps(conn)
             self._conn = conn
-            self._writer.others.append(conn)
         return self._conn
 
     @property
@@ -54,47 +55,67 @@ class Indexer:
     def disconnect(self) -> None:
         """Close the connection; the next use opens another."""
         if self._conn is not None:
-            self._writer.others.remove(self._conn)
             self._conn.close(True)
             self._conn = None
 
     def run(self, fn: Callable[[apsw.Connection], T], waiting: Patience, operation: str) -> tuple[T, float]:
         """``fn(conn)`` in one write transaction; its result and the seconds from BEGIN to COMMIT's end."""
-        return measured(self.connection(), fn, waiting, self._path, operation)
+        with self._mutex:
+            conn = self.connection()
+            return self._writer.hold(
+                lambda conn: measured(conn, fn, waiting, self._path, operation), waiting, operation, conn
+            )
 
-    def plain_step(self, rows: int, waiting: Patience) -> tuple[int, float] | None:
-        """An index step by one statement, which waits for the lock as ``run`` does: (rows treated, seconds).
+    def plain_step(self, rows: int, waiting: Patience) -> tuple[int, float, str | None]:
+        """An index step by one statement, which waits for the lock as ``run`` does.
 
-        None where the ordinary step must do it: the next rows are not plain.
+        Returns the rows treated, the seconds that the lock was held, and what an ordinary step has to do
+        now: "index" where the next rows are not plain, "forget" where entries of deleted messages are left,
+        None where there is nothing, or another step like this comes first.
 
         Raises:
             errors.StoreBusyError: the patience is used up.
             apsw.Error: what the statement met; nothing was done then.
         """
-        conn = self.connection()
-        if tx.unsettled(conn):
-            return None
-        ticket = next(self._tickets)
-        conn.set_busy_timeout(0)
+        with self._mutex:
+            conn = self.connection()
+            if tx.unsettled(conn):
+                return 0, 0.0, "index"
+            plain, held = 0, 0.0
+            if indexing.pending(conn):
+                # All that may wait for the GIL is done before and after the place in the line is held.
+                ticket = next(self._tickets)
+                conn.set_busy_timeout(0)
+                try:
+                    held = self._writer.hold(
+                        lambda conn: self._step(conn, ticket, rows, waiting), waiting, "index", conn
+                    )
+                except apsw.SQLError:
+                    return 0, 0.0, "index"  # a full-text table or a tokenizer is missing
+                finally:
+                    conn.set_busy_timeout(BUSY_MS)
+                plain, looked = at_once.taken(conn, ticket)
+                if looked and not plain:
+                    return 0, 0.0, "index"
+            return plain, held, "forget" if plain < rows and forgetting.anything(conn) else None
+
+    def _step(self, conn: apsw.Connection, ticket: int, rows: int, waiting: Patience) -> float:
+        """The statement of ``plain_step``; the seconds that it took."""
         while True:
             started = time.monotonic()
             try:
                 at_once.step(conn, ticket, rows, indexing.STEP_BYTES)
-                held = time.monotonic() - started
-                break
             except (apsw.BusyError, apsw.LockedError) as error:
                 if not waiting.pause():
                     raise errors.make(
                         errors.StoreBusyError, "database is locked", self._path, "index",
                         waited=waiting.waited, code=apsw.SQLITE_BUSY,
                     ) from error  # fmt: skip
-            except apsw.SQLError:
-                return None  # a full-text table or a tokenizer is missing
             except apsw.Error:
                 tx.note_failure(conn)
                 raise
-        plain, looked = at_once.taken(conn, ticket)
-        return (plain, held) if plain or not looked else None
+            else:
+                return time.monotonic() - started
 
 
 def measured(

@@ -216,7 +216,7 @@ class Upkeep:
                 # Its migration fills tables that it has just made: rows of ours would make it fail.
                 words = "database is locked: another program migrates the file"
                 raise errors.make(errors.StoreBusyError, words, self._engine.path, "index")
-            left = rows - plain[0]
+            left = rows - plain
             treated = indexing.index_step(conn, left)
             if treated < left:
                 self._forgot = forgetting.step(conn, left - treated)
@@ -226,37 +226,24 @@ class Upkeep:
             return treated + self._forgot
 
         waiting = self._engine._patience() if seconds is None else patience.Patience(seconds)
-        plain, last = (0, 0.0), None
+        plain, plain_held = 0, 0.0
         if self._engine.journal_mode == "wal" and not self.upgrading:
-            plain, more = self._engine._writer.hold(
-                lambda conn: self._plain(conn, rows, waiting), waiting, "index"
-            )
+            self._forgot = 0
+            plain, plain_held, more = self._engine._indexer.plain_step(rows, waiting)
             if more is None:
-                return plain
+                return plain, plain_held
             if more == "forget" and shy:
-                last = patience.Patience(0.0)
+                waiting = patience.Patience(0.0)
         try:
-            treated, held = self._without_fsync(step, waiting if last is None else last, "index")
+            treated, held = self._without_fsync(step, waiting, "index")
         except errors.StoreBusyError:
-            if not plain[0]:
+            if not plain:
                 raise
-            return plain
+            return plain, plain_held
         self._unrested += held if self._forgot else 0.0
         if reached is not None:
             self.progress.tell(*reached)
-        return plain[0] + treated, plain[1] + held
-
-    def _plain(
-        self, conn: apsw.Connection, rows: int, waiting: patience.Patience
-    ) -> tuple[tuple[int, float], str | None]:
-        """An index step of plain rows alone, as it counts, and what an ordinary one has to do after it."""
-        self._forgot = 0
-        done: tuple[int, float] | None = (0, 0.0)
-        if indexing.pending(conn):
-            done = self._engine._indexer.plain_step(rows, waiting)
-        if done is None:
-            return (0, 0.0), "index"
-        return done, "forget" if done[0] < rows and forgetting.anything(conn) else None
+        return plain + treated, plain_held + held
 
     def _rest(self, after: float = FORGET_REST_EVERY_S) -> None:
         """After some holding of the lock for deleted messages, let writers of other processes have it."""
@@ -295,7 +282,7 @@ class Upkeep:
         if engine.journal_mode != "wal":
             return self._timed(fn, waiting, operation)
 
-        return engine._writer.hold(lambda _: engine._indexer.run(fn, waiting, operation), waiting, operation)
+        return engine._indexer.run(fn, waiting, operation)
 
     def index_now(self, rows: int) -> tuple[int, float]:
         """One index transaction of up to so many rows: (rows treated, seconds it held the lock)."""

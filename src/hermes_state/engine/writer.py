@@ -39,12 +39,13 @@ MAX_GROUP_ROWS = 1024
 class _Place:
     """A thread's place in the line."""
 
-    __slots__ = ("done", "group", "outcome", "owner", "taken", "wake")
+    __slots__ = ("conn", "done", "group", "outcome", "owner", "taken", "wake")
 
-    def __init__(self, group: Group | None) -> None:
+    def __init__(self, group: Group | None, conn: apsw.Connection | None = None) -> None:
         self.wake = threading.Lock()
         self.wake.acquire()
         self.group = group
+        self.conn = conn
         self.outcome: Outcome = None
         self.taken = False
         self.owner = False
@@ -67,8 +68,6 @@ class Writer:
         self, conn: apsw.Connection, path: Path, apply: Apply, at_once: AtOnce | None = None
     ) -> None:
         self.conn = conn
-        self.others: list[apsw.Connection] = []
-        """Further connections with transactions of those who own the line."""
         self._path = path
         self._apply = apply
         self._at_once = at_once
@@ -137,8 +136,8 @@ class Writer:
     def _give_back(self, place: _Place) -> None:
         """``_leave``, with no transaction left open by an owner that was interrupted twice."""
         if place.owner and os.getpid() == self._process:
-            tx.rollback(self.conn)
-            for conn in self.others:
+            conn = place.conn or self.conn
+            if conn.in_transaction:
                 tx.rollback(conn)
         self._leave(place)
 
@@ -182,12 +181,21 @@ class Writer:
                 self._give_back(place)
                 raise
 
-    def hold(self, fn: Callable[[apsw.Connection], T], patience: Patience, operation: str) -> T:
-        """``fn(conn)`` with the connection, outside any transaction; safe from interrupts."""
-        place = _Place(None)
+    def hold(
+        self,
+        fn: Callable[[apsw.Connection], T],
+        patience: Patience,
+        operation: str,
+        conn: apsw.Connection | None = None,
+    ) -> T:
+        """``fn(conn)`` outside any transaction, while the line is ours; safe from interrupts.
+
+        ``conn`` is the line's own connection, unless another is given, which nobody else uses then.
+        """
+        place = _Place(None, conn)
         try:
             self._enter(place, patience, operation)
-            return fn(self.conn)
+            return fn(conn or self.conn)
         finally:
             try:
                 self._give_back(place)
