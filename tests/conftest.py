@@ -7,10 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 # tests/corpus.py, tests/matcher.py and the like are imported by their plain names.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+# How long an example takes says nothing where other programs use the machine.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 MODES = [
     pytest.param(("background", "all"), id="background-all"),

@@ -23,7 +23,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PEER = ROOT / "tests" / "peers" / "v11_peer.py"
-TIMEOUT = 40.0
+TIMEOUT = 120.0
+"""Seconds after which a program hangs, on a busy machine, too."""
 INDEXES = ("messages_fts", "messages_fts_trigram")
 
 PREAMBLE = """

@@ -43,6 +43,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Counts]:
 def grow(path: Path, batches: int = 12) -> None:
     """Messages in several segments of the index."""
     with SessionDB(path) as db:
+        db._engine._worker.stop()  # each search then indexes its batch in one step, which leaves a segment
         db.create_session("long", "cron")
         for batch in range(batches):
             rows = [{"role": "user", "content": TEXT.format(batch, n)} for n in range(60)]

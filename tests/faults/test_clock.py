@@ -151,7 +151,6 @@ import sqlite3
 conn = sqlite3.connect(path, isolation_level=None)
 conn.execute("BEGIN IMMEDIATE")
 barrier()
-time.sleep(float(args[0]))
 conn.execute("ROLLBACK")
 """
 
@@ -161,10 +160,14 @@ WAITER = (
 to = json.loads(args[0])
 db = SessionDB(path, patience=float(args[1]))
 db.ensure_session("s", "cli")
-said = []
 barrier()
-threading.Timer(0.3, jump, [to]).start()
 began = time.monotonic()
+
+def jump_in_the_wait():
+    jump(to)
+    say(jumped=True)
+
+threading.Timer(0.3, jump_in_the_wait).start()
 try:
     db.append_message("s", "user", "waited")
     said = "stored"
@@ -181,14 +184,18 @@ def test_a_wait_for_the_lock_neither_ends_early_nor_goes_on_for_ever(tmp_path: P
     path = tmp_path / "state.db"
     with SessionDB(path) as db:
         db.create_session("s", "cli")
-    for patience, wanted in ((20.0, "stored"), (0.8, "refused")):
+    for patience, wanted in ((100.0, "stored"), (0.8, "refused")):
         with program(WAITER, path, json.dumps(to), patience) as waiter:
             waiter.ready()
-            with program(HOLDER, path, 1.5) as holder:
+            with program(HOLDER, path) as holder:
                 holder.ready()
                 waiter.go()
-                holder.go()
-                (told,) = waiter.finish()
+                if wanted == "stored":
+                    assert waiter.answer() == {"jumped": True}
+                    holder.go()
+                told = next(answer for answer in waiter.finish() if "said" in answer)
+                if wanted == "refused":
+                    holder.go()
                 holder.finish()
         if wanted == "stored":
             assert told["said"] == "stored"

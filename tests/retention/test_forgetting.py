@@ -157,15 +157,16 @@ def test_a_search_with_a_time_limit_does_not_spend_it_on_what_is_to_be_removed(i
 
 
 def test_a_worker_that_only_has_entries_to_remove_does_not_wait_for_the_lock(
-    idle: Any, db_path: Path
+    idle: Any, db_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One that waited would do so until the lock is free, and then do its work."""
+    monkeypatch.setattr(upkeep, "WORKER_PATIENCE_S", 600.0)
     db = idle()
     db.delete_session("gone")
     with peer(db_path, "hold-lock", "--no-init", "--seconds", "60") as holder:
         holder.ready()
-        with pytest.raises(errors.StoreBusyError) as met:
+        with pytest.raises(errors.StoreBusyError):
             db._engine.upkeep.worker_step(20)
-        assert met.value.waited < upkeep.WORKER_PATIENCE_S
         holder.kill()
     assert db._engine.upkeep.worker_step(50)[0] == 30
     assert waiting(db) == 0
