@@ -129,6 +129,25 @@ def test_text_that_is_not_utf_8_is_left_to_be_mended(conn: ReadConnection) -> No
     assert rows(conn, ALL)[1] == [("\ufffdA", "b", 1), ("good", "\ufffd", 2)]
 
 
+def test_a_column_that_comes_while_a_row_is_being_mended_is_there_too(tmp_path: Path) -> None:
+    other = apsw.Connection(str(tmp_path / "a.db"))
+    other.execute("CREATE TABLE t(a); INSERT INTO t VALUES (CAST(x'ff41' AS TEXT))")
+    conn = ReadConnection(str(tmp_path / "a.db"))
+    add = iter(["ALTER TABLE t ADD COLUMN b DEFAULT 'new'"])
+
+    def mending(_cursor: apsw.Cursor, sql: str, _bindings: Any) -> bool:
+        if sql.startswith("WITH q"):
+            other.execute(next(add, "SELECT 1"))
+        return True
+
+    conn.exec_trace = mending
+    assert rows(conn, "SELECT * FROM t") == (("a", "b"), [("\ufffdA", "new")])
+    with pytest.raises(apsw.SQLError, match="no such function"):
+        rows(conn, "SELECT a, no_such_function(a) FROM t")
+    conn.close()
+    other.close()
+
+
 @needs_the_module
 def test_a_statement_that_is_unknown_or_half_read_or_writes_is_left_alone(conn: ReadConnection) -> None:
     _fill(conn, [(1, 2, 3), (4, 5, 6)])

@@ -32,7 +32,7 @@ def rows(conn: apsw.Connection, sql: str, params: Params = ()) -> tuple[tuple[st
         return names, cursor.fetchall()
     except UnicodeDecodeError:
         cursor.close(True)
-        return names, list(_mended(conn, sql, params, len(names)))
+        return _mended(conn, sql, params, names)
 
 
 def tuples(conn: apsw.Connection, sql: str, params: Params = ()) -> list[Row]:
@@ -85,8 +85,36 @@ def _whole(conn: apsw.Connection, sql: str, params: Params) -> tuple[tuple[str, 
     return found
 
 
-def _mended(conn: apsw.Connection, sql: str, params: Params, width: int) -> Iterator[Row]:
-    """The rows of ``sql`` with bad UTF-8 replaced, whatever the column names are."""
+def _mended(
+    conn: apsw.Connection, sql: str, params: Params, names: tuple[str, ...]
+) -> tuple[tuple[str, ...], list[Row]]:
+    """``rows`` with bad UTF-8 replaced; ``names`` are those of the columns a moment ago.
+
+    Another program may have added a column since: the names are asked for again then.
+    """
+    while names:
+        try:
+            return names, list(_mended_rows(conn, sql, params, len(names)))
+        except apsw.SQLError:
+            before, names = names, _names(conn, sql, params)
+            if names == before:
+                raise
+    return (), []
+
+
+def _names(conn: apsw.Connection, sql: str, params: Params) -> tuple[str, ...]:
+    """The names of the columns of ``sql``; empty where there is no row."""
+    cursor = conn.execute(sql, params)
+    try:
+        return tuple(column[0] for column in cursor.get_description())
+    except apsw.ExecutionCompleteError:
+        return ()
+    finally:
+        cursor.close(True)
+
+
+def _mended_rows(conn: apsw.Connection, sql: str, params: Params, width: int) -> Iterator[Row]:
+    """The rows of ``sql``, which has ``width`` columns, whatever their names are."""
     names = ",".join(f"c{i}" for i in range(width))
     bytes_and_types = ",".join(
         f"CASE typeof(c{i}) WHEN 'text' THEN CAST(c{i} AS BLOB) ELSE c{i} END, typeof(c{i})"
