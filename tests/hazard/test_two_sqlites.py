@@ -367,7 +367,7 @@ assert _ofd_locks.locks_taken() > ours
 db.close()
 other.close()
 """
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=120)
 
 
 @pytest.mark.skipif(not LINUX_COMPILED, reason="without those locks the anchor comes first")
@@ -404,7 +404,7 @@ own.close()
 SessionDB(path).close()
 """
     done = subprocess.run(
-        [sys.executable, "-c", script, str(db_path)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script, str(db_path)], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     assert "refused" in done.stdout

@@ -107,17 +107,16 @@ def child():
     with SessionDB(path + ".other") as other:
         other.set_meta("child", "here")
 
-slowest = 0
+# A fork that waited for a lock that its own thread holds would do so for ever now.
+from hermes_state.engine import core
+core.FORK_WAIT_S = 1e6
 for n in range(15):
-    began = time.monotonic()
-    pid = in_child(child)
-    slowest = max(slowest, time.monotonic() - began)
-    assert wait_for(pid) == 0
+    assert wait_for(in_child(child)) == 0
 stop.set()
 for thread in threads:
     thread.join(30)
 assert not lost, lost
-say(acknowledged=acknowledged, slowest=slowest)
+say(acknowledged=acknowledged)
 db.close()
 """
     )
@@ -125,7 +124,6 @@ db.close()
         answers = running.finish()
     ids = _ids(answers)
     assert len(ids) == 15
-    assert answers[-1]["slowest"] < 5, "a fork waited for a lock that its own thread held"
     found = sound(path)
     assert ids <= found
     assert set(answers[-1]["acknowledged"]) <= found
@@ -268,9 +266,8 @@ def test_a_fork_while_another_process_holds_the_lock_is_not_delayed_by_it(tmp_pa
         + """
 db.append_messages("s", [{"role": "user", "content": f"pending {n}"} for n in range(50)])
 barrier()
-began = time.monotonic()
 pid = in_child(lambda: None)
-say(seconds=time.monotonic() - began)
+say(forked=True)
 assert wait_for(pid) == 0
 db.close()
 """
@@ -280,7 +277,7 @@ db.close()
         with peer(path, "hold-lock") as holder:
             holder.ready()
             running.go()
-            assert running.answer()["seconds"] < 3
+            assert running.answer() == {"forked": True}, "while the lock is held"
             holder.go().finish()
         running.finish()
     with SessionDB(path) as db:

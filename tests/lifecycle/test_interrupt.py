@@ -102,12 +102,11 @@ call = {
     "open": lambda: SessionDB(path + "x"),
 }[args[0]]
 barrier()
-began = time.monotonic()
 try:
     call()
     say(done=True)
 except KeyboardInterrupt:
-    say(interrupted=time.monotonic() - began)
+    say(interrupted=True)
 barrier()
 say(id=db.append_message("s", "user", "after the interrupt"))
 db.close()
@@ -128,7 +127,7 @@ def test_an_interrupt_ends_a_wait_for_another_process_and_the_store_works_on(
 
             time.sleep(0.3)  # it may be interrupted anywhere on its way in, not only in the wait
             running.signal()
-            assert running.answer()["interrupted"] < 5
+            assert running.answer() == {"interrupted": True}, "while the lock is held"
             holder.go().finish()
         running.ready().go()
         new = running.finish()[-1]["id"]
