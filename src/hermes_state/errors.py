@@ -215,6 +215,11 @@ def make(
     return made
 
 
+def busy(path: Any, operation: str, waited: float) -> HermesStateError:
+    """The error of one who has waited for the write lock, or in line for it, until his patience ended."""
+    return make(StoreBusyError, "database is locked", path, operation, waited=waited, code=apsw.SQLITE_BUSY)
+
+
 def closed(path: Any, operation: str | None = None) -> HermesStateError:
     """The error of a call after ``close()``."""
     return make(StoreClosedError, "Cannot operate on a closed database.", path, operation)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from processes import peer
 
+from hermes_state import errors
 from hermes_state.engine import upkeep
 
 
@@ -25,6 +28,7 @@ def behind(db: Any, db_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         db.append_message("s" if number % 2 else "t", "user", f"docker waiting {number} 桂林")
     assert db.store_info()["index_pending"]
     holder = peer(db_path, "hold-lock", "--no-init", "--seconds", "60")
+    db.holder = holder
     with holder:
         holder.ready()
         yield db
@@ -58,3 +62,26 @@ def test_a_hit_that_waits_has_its_snippet_and_context(behind: Any) -> None:
     hit = next(hit for hit in behind.search_messages("waiting") if hit["id"] == 9)
     assert ">>>waiting<<<" in hit["snippet"]
     assert [neighbour["role"] for neighbour in hit["context"]] == ["user", "user"]
+
+
+def test_a_search_does_not_wait_for_a_thread_that_waits_longer_for_the_lock(behind: Any) -> None:
+    """Both would write the index on one connection; the other thread has the patience of a deletion."""
+    engine = behind._engine
+    outcome: list[Any] = []
+
+    def other() -> None:
+        try:
+            outcome.append(engine.upkeep.index_now(8))
+        except errors.StoreBusyError as error:
+            outcome.append(error)
+
+    engine.options = dataclasses.replace(engine.options, patience=600.0)
+    thread = threading.Thread(target=other)
+    thread.start()
+    while not engine._writer._owned:
+        threading.Event().wait(0.001)
+    assert set(_ids(behind.search_messages("waiting"))) == {7, 8, 9, 10}
+    assert outcome == [], "it waits still"
+    behind.holder.kill()
+    thread.join(60)
+    assert outcome[0][0] == 4

@@ -180,6 +180,7 @@ def segments_of(path: Path) -> list[int]:
 
 def test_a_store_that_is_idle_merges_and_one_that_others_write_to_waits(db_path: Path) -> None:
     db: Any = SessionDB(db_path)
+    db._engine._worker.stop()  # it would merge, too
     db.create_session("s", "cli")
     fill(db, 40)
     upkeep = db._engine.upkeep
@@ -205,6 +206,7 @@ def test_on_a_full_disk_nothing_is_merged_until_something_new_is_written(
     db_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db: Any = SessionDB(db_path)
+    db._engine._worker.stop()  # it would merge, too
     db.create_session("s", "cli")
     fill(db, 10)
     upkeep = db._engine.upkeep

@@ -35,7 +35,7 @@ class Indexer:
     def __init__(self, path: Path, writer: Writer) -> None:
         self._path = path
         self._writer = writer
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._conn: apsw.Connection | None = None
         self._tickets = count(1)
 
@@ -43,9 +43,36 @@ class Indexer:
         """The connection, opened where it is not."""
         if self._conn is None:
             conn = opening.connect_writer(self._path, durability="normal", triggers=False)
-            at_once.prepare_steps(conn)
+            try:
+                at_once.prepare_steps(conn)
+            except BaseException:
+                conn.close(True)
+                raise
             self._conn = conn
         return self._conn
+
+    def _alone(self, fn: Callable[[apsw.Connection], T], waiting: Patience, operation: str) -> T:
+        """``fn(connection)`` while nobody else has it; gives up once ``waiting`` ends.
+
+        Whoever has it may be waiting for another process, with more patience than ours.
+        """
+        try:
+            if not self._mutex.acquire(timeout=min(waiting.left, threading.TIMEOUT_MAX)):
+                raise errors.busy(self._path, operation, waiting.waited)
+            return fn(self.connection())
+        finally:
+            try:
+                self._let_go()
+            except BaseException:  # interrupted: nobody could use the connection any more
+                self._let_go()
+                raise
+
+    def _let_go(self) -> None:
+        """Give the connection up; does nothing the second time, or where it was not had."""
+        try:
+            self._mutex.release()
+        except RuntimeError:
+            return  # another thread's, or nobody's: the lock knows, who was interrupted does not
 
     @property
     def wrote(self) -> bool:
@@ -60,11 +87,13 @@ class Indexer:
 
     def run(self, fn: Callable[[apsw.Connection], T], waiting: Patience, operation: str) -> tuple[T, float]:
         """``fn(conn)`` in one write transaction; its result and the seconds from BEGIN to COMMIT's end."""
-        with self._mutex:
-            conn = self.connection()
-            return self._writer.hold(
+        return self._alone(
+            lambda conn: self._writer.hold(
                 lambda conn: measured(conn, fn, waiting, self._path, operation), waiting, operation, conn
-            )
+            ),
+            waiting,
+            operation,
+        )
 
     def plain_step(self, rows: int, waiting: Patience) -> tuple[int, float, str | None]:
         """An index step by one statement, which waits for the lock as ``run`` does.
@@ -77,27 +106,28 @@ class Indexer:
             errors.StoreBusyError: the patience is used up.
             apsw.Error: what the statement met; nothing was done then.
         """
-        with self._mutex:
-            conn = self.connection()
-            if tx.unsettled(conn):
+        return self._alone(lambda conn: self._plain(conn, rows, waiting), waiting, "index")
+
+    def _plain(self, conn: apsw.Connection, rows: int, waiting: Patience) -> tuple[int, float, str | None]:
+        if tx.unsettled(conn):
+            return 0, 0.0, "index"
+        plain, held = 0, 0.0
+        if indexing.pending(conn):
+            # All that may wait for the GIL is done before and after the place in the line is held.
+            ticket = next(self._tickets)
+            conn.set_busy_timeout(0)
+            try:
+                held = self._writer.hold(
+                    lambda conn: self._step(conn, ticket, rows, waiting), waiting, "index", conn
+                )
+            except apsw.SQLError:
+                return 0, 0.0, "index"  # a full-text table or a tokenizer is missing
+            finally:
+                conn.set_busy_timeout(BUSY_MS)
+            plain, looked = at_once.taken(conn, ticket)
+            if looked and not plain:
                 return 0, 0.0, "index"
-            plain, held = 0, 0.0
-            if indexing.pending(conn):
-                # All that may wait for the GIL is done before and after the place in the line is held.
-                ticket = next(self._tickets)
-                conn.set_busy_timeout(0)
-                try:
-                    held = self._writer.hold(
-                        lambda conn: self._step(conn, ticket, rows, waiting), waiting, "index", conn
-                    )
-                except apsw.SQLError:
-                    return 0, 0.0, "index"  # a full-text table or a tokenizer is missing
-                finally:
-                    conn.set_busy_timeout(BUSY_MS)
-                plain, looked = at_once.taken(conn, ticket)
-                if looked and not plain:
-                    return 0, 0.0, "index"
-            return plain, held, "forget" if plain < rows and forgetting.anything(conn) else None
+        return plain, held, "forget" if plain < rows and forgetting.anything(conn) else None
 
     def _step(self, conn: apsw.Connection, ticket: int, rows: int, waiting: Patience) -> float:
         """The statement of ``plain_step``; the seconds that it took."""
@@ -107,10 +137,7 @@ class Indexer:
                 at_once.step(conn, ticket, rows, indexing.STEP_BYTES)
             except (apsw.BusyError, apsw.LockedError) as error:
                 if not waiting.pause():
-                    raise errors.make(
-                        errors.StoreBusyError, "database is locked", self._path, "index",
-                        waited=waiting.waited, code=apsw.SQLITE_BUSY,
-                    ) from error  # fmt: skip
+                    raise errors.busy(self._path, "index", waiting.waited) from error
             except apsw.Error:
                 tx.note_failure(conn)
                 raise

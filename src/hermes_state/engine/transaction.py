@@ -73,10 +73,7 @@ def begin(conn: apsw.Connection, patience: Patience, path: Path, operation: str)
                 conn.execute("BEGIN IMMEDIATE")
             except (apsw.BusyError, apsw.LockedError) as error:
                 if not patience.pause():
-                    raise errors.make(
-                        errors.StoreBusyError, "database is locked", path, operation,
-                        waited=patience.waited, code=apsw.SQLITE_BUSY,
-                    ) from error  # fmt: skip
+                    raise errors.busy(path, operation, patience.waited) from error
             else:
                 break
         conn.set_busy_timeout(BUSY_MS)

@@ -100,9 +100,7 @@ class Writer:
             raise
         if not got:
             if self._withdraw(place):
-                raise errors.make(
-                    errors.StoreBusyError, "database is locked", self._path, operation, waited=patience.waited
-                )
+                raise errors.busy(self._path, operation, patience.waited)
             place.wake.acquire()  # an owner has it in its transaction: the outcome is near
         return place.owner
 
@@ -312,10 +310,7 @@ class Writer:
                 return self._at_once(_groups(group, followers))
             except (apsw.BusyError, apsw.LockedError) as error:
                 if not patience.pause():
-                    raise errors.make(
-                        errors.StoreBusyError, "database is locked", self._path, operation,
-                        waited=patience.waited, code=apsw.SQLITE_BUSY,
-                    ) from error  # fmt: skip
+                    raise errors.busy(self._path, operation, patience.waited) from error
             except (apsw.Error, errors.HermesStateError, TypeError, ValueError, OverflowError):
                 return None  # whose fault it was, the ordinary way finds out
 
