@@ -38,6 +38,17 @@ def test_a_sound_store_is_sound(home: Path) -> None:
     assert answer("repair")["rebuilt"] == []
 
 
+def test_a_check_tells_what_the_indexes_have_still_to_forget(store: Path) -> None:
+    with SessionDB(store) as db:
+        db.search_messages("hello")
+        db._engine._worker.stop()
+        gone = db.message_count("other")
+        assert db.delete_session("other")
+        assert f"{gone} deleted message" in run("check").stdout
+        assert answer("check")["forgetting"] == gone
+    assert "deleted" not in run("check").stdout
+
+
 def test_drift_is_found_explained_and_mended(store: Path) -> None:
     with SessionDB(store) as db:
         db._conn.execute("UPDATE sessions SET message_count = 99 WHERE id = 'other'")

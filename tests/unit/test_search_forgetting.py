@@ -226,7 +226,7 @@ def test_other_keys_of_the_table_are_left_alone() -> None:
         tables.set_meta(conn, key, "[1]")
     delete(conn, gone)
     drain(conn)
-    forgetting.clear(conn)
+    tables.clear_forget(conn)
     kept = {key for (key,) in conn.execute("SELECT key FROM state_meta")}
     assert {"hermes_state.forget", "hermes_state.forget/", "hermes_state.forgets", "k"} <= kept
 

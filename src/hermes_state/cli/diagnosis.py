@@ -106,7 +106,7 @@ def _protection() -> Finding:
     protection.install()
     found = protection.active()
     if found["ofd_locks"]:
-        return Finding("protection", "ok", "anchor and open-file-description locks")
+        return Finding("protection", "ok", "open-file-description locks; an anchor where they do not hold")
     state: State = "warning" if sys.platform == "linux" else "note"
     return Finding(
         "protection", state,

@@ -81,7 +81,8 @@ def _print(report: CheckReport) -> None:
     if report["sessions"] or report["messages"]:
         rows = f"{plural(report['sessions'], 'session')}, {plural(report['messages'], 'message')}"
         pending = f", {count_text(report['pending'])} not indexed yet" if report["pending"] else ""
-        output.say(rows + pending)
+        gone = plural(report["forgetting"], "deleted message")
+        output.say(rows + pending + (f", {gone} still in the indexes" if report["forgetting"] else ""))
     if not report["problems"]:
         return
     examples = any(problem["sample"] for problem in report["problems"])

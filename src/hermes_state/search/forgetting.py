@@ -1,7 +1,7 @@
 """Entries of the full-text tables whose messages are deleted: listed with the deletion, removed later.
 
-FTS5 takes a row out of an index by tokenizing its text again, which is nine tenths of the work of
-deleting a message. So a deletion that somebody waits for only lists the ids, in its own transaction,
+FTS5 takes a row out of an index by tokenizing its text again, which is nineteen twentieths of the work
+of deleting a message. So a deletion that somebody waits for only lists the ids, in its own transaction,
 and whoever indexes removes the entries in short steps. Nobody sees them meanwhile: every search,
 v11's too, joins the messages. A kill leaves the list and the deletion together or neither, and
 a step takes the entries away and the ids off the list together or neither.
@@ -28,8 +28,7 @@ LIST_IDS: Final = 256
 STEP_BYTES: Final = 250_000
 """Bytes of indexed text after which a step takes no further entry (it always takes one)."""
 
-_ENDS = (META_FORGET, META_FORGET[:-1] + chr(ord(META_FORGET[-1]) + 1))
-_LISTED = "{0}.key >= '{1}' AND {0}.key < '{2}'".format("m", *_ENDS)
+_LISTED = "m.key >= '{}' AND m.key < '{}'".format(*tables.FORGET_ENDS)
 # A value that another program broke counts as an empty list.
 _SOUND = "CASE WHEN json_valid({0}.value) THEN {0}.value ELSE '[]' END"
 _LISTED_IDS = (
@@ -126,7 +125,7 @@ def step(conn: apsw.Connection, max_rows: int) -> int:
     if part:
         _cross_off(conn, {key for key, *_ in part}, [row_id for _, row_id, *_ in part])
     else:
-        clear(conn)  # what is left of it are no ids
+        tables.clear_forget(conn)  # what is left of it are no ids
     return taken
 
 
@@ -142,11 +141,6 @@ def settle(conn: apsw.Connection, ids: Collection[int]) -> None:
         listed = sorted({row_id for _, row_id in found})
         indexing.forget(conn, listed)
         _cross_off(conn, {key for key, _ in found}, listed)
-
-
-def clear(conn: apsw.Connection) -> None:
-    """Empty the list: its entries are gone, with the tables or otherwise."""
-    conn.execute("DELETE FROM state_meta WHERE key >= ? AND key < ?", _ENDS)
 
 
 def _removable(conn: apsw.Connection) -> bool:

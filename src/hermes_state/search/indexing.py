@@ -224,7 +224,7 @@ def reset(conn: apsw.Connection) -> None:
     for table in sorted(tables.present(conn)):
         indexed = f"SELECT json_group_array(id) FROM {table}_docsize"  # noqa: S608 - a name of ours
         _delete(conn, table, scalar(conn, indexed))
-    conn.execute("DELETE FROM state_meta WHERE key BETWEEN ?1 AND ?1 || '~'", (tables.META_FORGET,))
+    tables.clear_forget(conn)
     reindex(conn)
 
 

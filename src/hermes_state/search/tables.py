@@ -13,6 +13,8 @@ WORDS = "hs_fts_words"
 META_WATERMARK = "hermes_state.indexed_through"
 META_TRIGRAM = "hermes_state.trigram"
 META_FORGET = "hermes_state.forget."
+FORGET_ENDS = (META_FORGET, "hermes_state.forget/")
+"""The first of its keys, and what comes after the last: "/" is the character after "."."""
 TRIGRAM_MODES = ("all", "unspaced")
 
 _TOKENIZERS = {FTS: "unicode61", TRIGRAM: "trigram", WORDS: "unicode61"}
@@ -115,6 +117,11 @@ def trigram_mode(conn: apsw.Connection) -> str:
     """``"all"`` or ``"unspaced"``: which rows the trigram index holds (the file's own setting)."""
     value = scalar(conn, "SELECT value FROM state_meta WHERE key = 'hermes_state.trigram'")
     return value if value in TRIGRAM_MODES else "all"
+
+
+def clear_forget(conn: apsw.Connection) -> None:
+    """Empty the list of deleted messages: their entries are gone, with the tables or otherwise."""
+    conn.execute("DELETE FROM state_meta WHERE key >= ? AND key < ?", FORGET_ENDS)
 
 
 def set_meta(conn: apsw.Connection, key: str, value: str) -> None:
