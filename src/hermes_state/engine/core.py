@@ -1,9 +1,9 @@
 """One engine a file and process: connections, their order, and the ways in.
 
-The engine owns one writer connection (triggers off), a bounded pool of
-readers, one background worker with a checkpoint connection of its own, the
-trigger connection behind ``_conn``, and the stdlib anchor. Every ``SessionDB``
-on the same real path shares it.
+The engine owns one writer connection (triggers off), beside it one for plain appends and one for
+the index, a bounded pool of readers, one background worker with a checkpoint connection of its own, the
+trigger connection behind ``_conn``, and the stdlib anchor where one is needed. Every ``SessionDB`` on the
+same real path shares it.
 """
 
 from __future__ import annotations
