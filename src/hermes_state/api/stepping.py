@@ -11,6 +11,7 @@ import apsw
 
 from hermes_state.engine.core import Engine
 from hermes_state.store import retention
+from hermes_state.store.rows import scalar
 
 Stop = Callable[[], object] | threading.Event | None
 """Asked between two steps whether to stop: a function that answers, or an event that is set."""
@@ -76,7 +77,7 @@ class Steps:
         self._bytes = FIRST_BYTES
         self._taken = 0
         self._held = 0.0
-        self._version: object = None
+        self._seen: tuple[apsw.Connection, int] | None = None
 
     @property
     def forget(self) -> retention.Forget:
@@ -87,11 +88,14 @@ class Steps:
         """``work(conn, bounds)`` in one transaction, after a rest where one is due."""
         if self._taken:
             self._rest()
-        others = self._version
+        others = False
 
         def whole(conn: apsw.Connection) -> S:
-            # It changes when another connection, of any process, has committed.
-            ((self._version,),) = conn.execute("PRAGMA data_version").fetchall()
+            nonlocal others
+            # It changes when another connection, of any process, has committed. Each connection has a
+            # number of its own, and the first step need not be on that of the others.
+            before, self._seen = self._seen, (conn, int(scalar(conn, "PRAGMA data_version")))
+            others = before is not None and before[0] is conn and before != self._seen
             later = retention.LATER if self._engine.upkeep.defers else {}
             return work(conn, {"max_bytes": self._bytes, **later})
 
@@ -99,7 +103,7 @@ class Steps:
         self._taken += 1
         self._fit(done.weight, held)
         # Where somebody else writes, a rest comes after every step.
-        self._held = REST_EVERY_S if others != self._version and self._taken > 1 else self._held + held
+        self._held = REST_EVERY_S if others else self._held + held
         return done
 
     def _fit(self, weight: int, seconds: float) -> None:
