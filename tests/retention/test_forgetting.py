@@ -350,3 +350,29 @@ def test_a_turn_of_the_worker_indexes_what_is_new_and_goes_on_to_what_is_to_be_r
     assert waiting(db) == 0
     assert ids_of(db.search_messages("brandnew", limit=-1)) == set(new)
     assert db.check()["ok"]
+
+
+def test_a_transaction_through_conn_may_store_a_deleted_message_under_its_id_again(
+    idle: Callable[..., Any], db_path: Path
+) -> None:
+    db = idle()
+    db.delete_session("gone")
+    again, moved = db.gone[3], db.gone[4]
+    db._conn.execute("BEGIN IMMEDIATE")
+    db._conn.execute(
+        "INSERT INTO messages(id, session_id, role, content, timestamp) VALUES (?, 'kept', 'user', ?, 1.0)",
+        (again, "brought 修改back 漓江"),
+    )
+    db._conn.execute("UPDATE messages SET id = ? WHERE id = ?", (moved, db.kept[0]))
+    db._conn.execute("UPDATE sessions SET message_count = message_count + 1 WHERE id = 'kept'")
+    db._conn.commit()
+    assert waiting(db)
+    for _ in range(2):
+        assert ids_of(db.search_messages("docker", limit=-1)) == {moved, *db.kept[1:]}
+        for query in ("brought", "漓江", "back"):
+            assert ids_of(db.search_messages(query, limit=-1)) == {again}
+        db._engine.upkeep.catch_up()
+    assert not waiting(db)
+    assert db.check()["problems"] == []
+    db.close()
+    assert sound(db_path) == {again, moved, *db.kept[1:]}

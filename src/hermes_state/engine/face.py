@@ -262,6 +262,7 @@ class Face:
         self._lacking = bool(tables.lacking(conn))
         if not self._lacking:
             nul_rows.guard(conn)
+            forgetting.guard(conn)
         return conn
 
     def _set_triggers(self, conn: apsw.Connection) -> None:

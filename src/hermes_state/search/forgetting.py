@@ -20,8 +20,8 @@ import apsw
 
 from hermes_state.store.rows import column, rows
 
-from . import indexing, tables
-from .tables import FTS, META_FORGET
+from . import indexing, nul_rows, tables
+from .tables import FTS, META_FORGET, TRIGRAM, WORDS
 
 LIST_IDS: Final = 256
 """Ids in one row of the list: a step writes the rest of a row anew."""
@@ -141,6 +141,40 @@ def settle(conn: apsw.Connection, ids: Collection[int]) -> None:
         listed = sorted({row_id for _, row_id in found})
         indexing.forget(conn, listed)
         _cross_off(conn, {key for key, _ in found}, listed)
+
+
+_GUARD_SQL = """
+CREATE TEMP TRIGGER IF NOT EXISTS hs_settle_{name} BEFORE {event} ON main.messages
+WHEN new.id <> -1 AND new.id IN ({listed}) BEGIN
+    {agree}
+    {removals}
+END;
+"""
+# SQLite's update hook names the new id only.
+_MOVED_SQL = f"""
+CREATE TEMP TRIGGER IF NOT EXISTS hs_moved BEFORE UPDATE OF id ON main.messages WHEN new.id <> old.id BEGIN
+    DELETE FROM {WORDS} WHERE rowid = old.id;
+END
+"""  # noqa: S608 - constant text
+
+
+def guard(conn: apsw.Connection) -> None:
+    """Let statements of others give a message an id of their own, and a listed one: no old entries stay.
+
+    By TEMP triggers, which only this connection has, after ``nul_rows.guard``. The id stays on the
+    list, and a later step indexes the message anew. (-1 stands for an id that SQLite has still to choose.)
+    """
+    have = tables.present(conn)
+    if TRIGRAM not in have:
+        return
+    removals = " ".join(f"DELETE FROM {table} WHERE rowid = new.id;" for table in sorted(have))  # noqa: S608
+    agree = nul_rows.agree_sql("new")
+    for name, event in (("insert", "INSERT"), ("update", "UPDATE OF id")):
+        conn.execute(
+            _GUARD_SQL.format(name=name, event=event, listed=LISTED_IDS_SQL, agree=agree, removals=removals)
+        )
+    if WORDS in have:
+        conn.execute(_MOVED_SQL)
 
 
 def _removable(conn: apsw.Connection) -> bool:

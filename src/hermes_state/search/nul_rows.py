@@ -45,15 +45,22 @@ def agree(conn: apsw.Connection, ids_json: str) -> None:
         _cut(conn, wrong)
 
 
+def agree_sql(row: str) -> str:
+    """What ``agree`` does for the id of ``row`` ("old" or "new"), for the body of a TEMP trigger."""
+    return f"""
+    UPDATE main.messages_fts_trigram_content SET c0 = substr(c0, 1, instr(c0, char(0)) - 1)
+    WHERE id = {row}.id AND instr(c0, char(0)) > 0 AND max(0, instr(c0, char(0)) - {TRIGRAM_LETTERS}) =
+        (SELECT hs_tokens(sz) FROM main.messages_fts_trigram_docsize WHERE id = {row}.id);
+"""  # noqa: S608 - constant text
+
+
 _GUARD_SQL = "".join(
     f"""
 CREATE TEMP TRIGGER IF NOT EXISTS hs_agree_{event.lower()} BEFORE {event} ON main.messages
 WHEN instr(old.content, char(0)) OR instr(old.tool_name, char(0)) OR instr(old.tool_calls, char(0)) BEGIN
-    UPDATE main.messages_fts_trigram_content SET c0 = substr(c0, 1, instr(c0, char(0)) - 1)
-    WHERE id = old.id AND instr(c0, char(0)) > 0 AND max(0, instr(c0, char(0)) - {TRIGRAM_LETTERS}) =
-        (SELECT hs_tokens(sz) FROM main.messages_fts_trigram_docsize WHERE id = old.id);
+    {agree_sql("old")}
 END;
-"""  # noqa: S608 - constant text
+"""
     for event in ("DELETE", "UPDATE")
 )
 
