@@ -85,3 +85,8 @@ def test_a_search_does_not_wait_for_a_thread_that_waits_longer_for_the_lock(behi
     behind.holder.kill()
     thread.join(60)
     assert outcome[0][0] == 4
+
+
+def test_a_search_with_a_time_limit_scans_what_waits_too(behind: Any) -> None:
+    assert set(_ids(behind.search_messages("waiting", time_limit=30.0))) == {7, 8, 9, 10}
+    assert behind.holder.process.poll() is None, "the lock is held still"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TypeVar
 
 import apsw
 
+from hermes_state import errors
 from hermes_state.api.base import Handle
-from hermes_state.engine.upkeep import CATCH_UP_ROWS
+from hermes_state.engine import upkeep
 from hermes_state.search import indexing
 from hermes_state.store.limits import TimeLimit
 
+log = logging.getLogger("hermes_state")
 T = TypeVar("T")
 
 
@@ -29,7 +32,8 @@ class LimitedReads(Handle):
         """``fn(conn)`` on one snapshot, like ``_read``, ended after ``seconds`` where they are given.
 
         They count from here on, and cover what a search indexes first: that goes on in its steps, and
-        what one step has done stays done.
+        what one step has done stays done. Where another process has the write lock for long, or the disk is
+        full, what waits for the index is scanned.
         """
         if seconds is None:
             return self._read(fn, operation, indexed=indexed)
@@ -42,6 +46,12 @@ class LimitedReads(Handle):
         while indexed and self._read(behind, operation):
             limit.check(operation)
             with self._engine.inside(operation):
-                if not self._engine.upkeep.safe_step(CATCH_UP_ROWS)[0]:
+                try:
+                    # Half of the time is for the search itself.
+                    waiting = min(upkeep.SEARCH_WAIT_S, limit.left / 2)
+                    if not self._engine.upkeep.safe_step(upkeep.CATCH_UP_ROWS, waiting)[0]:
+                        break
+                except (errors.StoreBusyError, errors.StoreFullError, apsw.FullError) as error:
+                    log.info("%s: a search scans what waits for the index: %s", self._engine.path, error)
                     break
         return self._read(lambda conn: limit.run(conn, fn, operation), operation)

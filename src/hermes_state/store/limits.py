@@ -39,6 +39,11 @@ class TimeLimit:
         """True when the time has passed."""
         return time.monotonic() > self._deadline
 
+    @property
+    def left(self) -> float:
+        """Seconds that are left, never below 0."""
+        return max(0.0, self._deadline - time.monotonic())
+
     def check(self, operation: str) -> None:
         """Raise ``StoreInterruptedError`` when the time has passed."""
         if self.over:
