@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 # How long an example takes says nothing where other programs use the machine.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+# A shell gives what it starts in the background an ignored SIGINT, which programs that are started from
+# here would inherit: they could not be interrupted.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MODES = [
     pytest.param(("background", "all"), id="background-all"),
