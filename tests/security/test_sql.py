@@ -26,6 +26,7 @@ BUILT = {
     "schema/migrate.py": "names and scripts of schema/ddl.py",
     "schema/renew.py": "names of schema/ddl.py, and an index name from the schema, quoted",
     "search/compile.py": "parts that are constants of that file",
+    "search/forgetting.py": "names of search/tables.py, and constants of search/",
     "search/health.py": "names of search/tables.py",
     "search/indexing.py": "names of search/tables.py",
     "search/recent.py": "parts that are constants of search/",
