@@ -393,17 +393,11 @@ class Engine:
             if not self._is_open:
                 self._reopen(operation)
             self._check_identity(operation)
-            if self.read_only is not None:
-                self._writable(operation)
+            self._writable(operation)
             waiting = self._patience(patience.MESSAGE_PATIENCE_S)
-            if self.options.indexing == "inline":
-                ids = self.upkeep.spared(lambda: self._writer.store(group, waiting, operation))
-                self._worker.written(0)
-                return ids
-            ids = self._writer.store(group, waiting, operation)
-            self._worker.written(len(ids))
-            if self._worker.overloaded:
-                self.upkeep.help()
+            ids = self.upkeep.spared(lambda: self._writer.store(group, waiting, operation))
+            self._worker.written(0 if self.options.indexing == "inline" else len(ids))
+            self.upkeep.help()
             return ids
         except apsw.Error as error:
             raise errors.translate(error, self.path, operation) from error

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import apsw
 
@@ -320,8 +320,7 @@ class Upkeep:
 
     def _merge_quietly(self, conn: apsw.Connection) -> bool | None:
         """In a write transaction: a step of merging, unless others wrote since the last look."""
-        row: Any = conn.execute("PRAGMA data_version").fetchone()
-        version = int(row[0])
+        version = int(scalar(conn, "PRAGMA data_version"))
         if version != self._seen:
             self._seen = version
             return False

@@ -37,13 +37,8 @@ _TAKE = f"""
 SELECT new.ticket, {WATERMARK}, max(id) FILTER (WHERE good), COALESCE(sum(good), 0), count(*) FROM (
     SELECT t.id, min({row_text.plain("m")} AND NOT {stands(WORDS, "m.id")}
         AND ({ALL_TRIGRAM} OR NOT {stands(TRIGRAM, "m.id")})) OVER (ORDER BY t.id) AS good
-    FROM (
-        SELECT id, bytes, sum(bytes) OVER (ORDER BY id) AS total FROM (
-            SELECT m.id, {row_text.stored_bytes("m")} AS bytes FROM messages m
-            WHERE m.id > {WATERMARK} AND m.id <= {NEWEST} ORDER BY m.id LIMIT new.max_rows
-        )
-    ) t CROSS JOIN messages m ON m.id = t.id
-    WHERE t.total - t.bytes < new.max_bytes
+    FROM ({row_text.taken(WATERMARK, NEWEST, "new.max_rows", "new.max_bytes")}) t
+    CROSS JOIN messages m ON m.id = t.id
 )
 """  # noqa: S608 - constant text
 

@@ -21,6 +21,7 @@ import apsw
 from hermes_state.store.rows import column, rows
 
 from . import indexing, nul_rows, tables
+from .row_text import NEWEST, WATERMARK
 from .tables import FTS, META_FORGET, TRIGRAM, WORDS
 
 LIST_IDS: Final = 256
@@ -48,11 +49,7 @@ ON CONFLICT(key) DO UPDATE SET value = (
 )
 """  # noqa: S608 - constant text
 _ANYTHING_SQL = f"EXISTS (SELECT 1 FROM state_meta m WHERE {_LISTED})"  # noqa: S608 - constant text
-_UNFINISHED_SQL = f"""
-SELECT (SELECT max(id) FROM messages) > COALESCE((
-    SELECT CAST(value AS INTEGER) FROM state_meta WHERE key = '{tables.META_WATERMARK}'), 0),
-    {_ANYTHING_SQL}
-"""  # noqa: S608 - constant text
+_UNFINISHED_SQL = f"SELECT {NEWEST} > {WATERMARK}, {_ANYTHING_SQL}"
 _NEXT_SQL = f"""
 SELECT m.key, e.value,
     COALESCE((SELECT octet_length(c.c0) FROM messages_fts_content c WHERE c.id = e.value), 0),

@@ -51,16 +51,8 @@ _DELETE_SQL = {
     for table in (FTS, TRIGRAM, WORDS)
 }
 
-# Ids above {after} up to {upto}, at most {rows}, and no more than {size} bytes of text beyond the first.
-_TAKEN = f"""
-SELECT id FROM (
-    SELECT id, bytes, sum(bytes) OVER (ORDER BY id) AS total FROM (
-        SELECT m.id, {row_text.stored_bytes("m")} AS bytes
-        FROM messages m WHERE m.id > {{after}} AND m.id <= {{upto}} ORDER BY m.id LIMIT {{rows}}
-    )
-) WHERE total - bytes < {{size}}
-"""  # noqa: S608 - constant text
-TAKE_SQL = f"SELECT json_group_array(id) FROM ({_TAKEN.format(after='?1', upto='?2', rows='?3', size='?4')})"  # noqa: S608
+TAKE_SQL = f"SELECT json_group_array(id) FROM ({row_text.taken('?1', '?2', '?3', '?4')})"  # noqa: S608
+"""A JSON list of the ids above ?1 up to ?2, bounded by ?3 and ?4 as ``row_text.taken``."""
 
 
 @dataclass(slots=True)
@@ -89,11 +81,7 @@ class _Work:
                 conn.execute(_TEXTS_SQL[table, size], tuple(chain.from_iterable(part)))
 
 
-_BEHIND_SQL = """
-SELECT max(id) - COALESCE((
-    SELECT CAST(value AS INTEGER) FROM state_meta WHERE key = 'hermes_state.indexed_through'), 0)
-FROM messages
-"""
+_BEHIND_SQL = f"SELECT {row_text.NEWEST} - {row_text.WATERMARK}"
 
 
 def pending(conn: apsw.Connection, more_than: int = 0) -> bool:
@@ -256,7 +244,7 @@ def _states_sql(trigram: bool, words: bool) -> str:
 @cache
 def _look_sql(trigram: bool, words: bool) -> str:
     """One JSON row [newest id, watermark, trigram mode, states of the next ?1 rows up to ?2 bytes]."""
-    taken = _TAKEN.format(after=row_text.WATERMARK, upto=row_text.NEWEST, rows="?1", size="?2")
+    taken = row_text.taken(row_text.WATERMARK, row_text.NEWEST, "?1", "?2")
     return f"""
         SELECT json_array({row_text.NEWEST}, {row_text.WATERMARK},
             CASE WHEN {row_text.ALL_TRIGRAM} THEN 'all' ELSE 'unspaced' END,

@@ -47,3 +47,18 @@ def plain(row: str) -> str:
 def stands(table: str, row_id: str) -> str:
     """Whether the full-text ``table`` holds the row of that id."""
     return f"EXISTS (SELECT 1 FROM {table}_docsize d WHERE d.id = {row_id})"  # noqa: S608 - names of ours
+
+
+def taken(after: str, upto: str, rows: str, size: str) -> str:
+    """A query for the ids that a step takes, in order.
+
+    Above ``after`` up to ``upto``, at most ``rows`` and no more than ``size`` bytes of text beyond the first.
+    """
+    return f"""
+    SELECT id FROM (
+        SELECT id, bytes, sum(bytes) OVER (ORDER BY id) AS total FROM (
+            SELECT m.id, {stored_bytes("m")} AS bytes FROM messages m
+            WHERE m.id > {after} AND m.id <= {upto} ORDER BY m.id LIMIT {rows}
+        )
+    ) WHERE total - bytes < {size}
+    """  # noqa: S608 - the parts are constants of this package
