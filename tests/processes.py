@@ -9,6 +9,7 @@ call those after ``close()``.
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import os
@@ -143,6 +144,34 @@ def peer_says(path: Path | str, command: str, *arguments: object) -> Any:
     """Run the v11-style program to its end; the last thing that it said."""
     with peer(path, command, *arguments) as running:
         return running.finish()[-1]
+
+
+_ELSEWHERE = """
+import ast, sqlite3, sys
+conn = sqlite3.connect(sys.argv[1], timeout=30)
+for sql, rows in ast.literal_eval(sys.stdin.read()):
+    found = conn.execute(sql).fetchall() if rows is None else conn.executemany(sql, rows).fetchall()
+conn.commit()
+conn.close()
+print(repr(found))
+"""
+
+
+def elsewhere(
+    path: Path | str, *statements: str | tuple[str, list[tuple[Any, ...]]]
+) -> list[tuple[Any, ...]]:
+    """Run SQL through the stdlib in another process, in one transaction; the last statement's rows.
+
+    A statement with a list of rows is run once for each.
+    """
+    given = [(each, None) if isinstance(each, str) else each for each in statements]
+    done = subprocess.run(
+        [sys.executable, "-c", _ELSEWHERE, str(path)],
+        input=repr(given), capture_output=True, text=True, timeout=TIMEOUT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: list[tuple[Any, ...]] = ast.literal_eval(done.stdout)
+    return found
 
 
 def fixtures() -> ModuleType:

@@ -6,10 +6,10 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any
 
 import pytest
+from processes import elsewhere
 
 import hermes_state
 from hermes_state import SessionDB, errors
@@ -72,9 +72,8 @@ def store(make_db: Any) -> Any:
 def test_no_call_leaves_a_snapshot_behind(store: Any, name: str) -> None:
     READS[name](store)
     store.append_message("s", "user", "after the read")
-    with closing(sqlite3.connect(store.db_path, isolation_level=None)) as other:
-        # RESTART waits for every reader of the WAL; it answers busy=1 where one is left.
-        busy, pages, copied = other.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+    # RESTART waits for every reader of the WAL; it answers busy=1 where one is left.
+    [(busy, pages, copied)] = elsewhere(store.db_path, "PRAGMA wal_checkpoint(RESTART)")
     assert (busy, pages) == (0, copied)
     for stream in store.streams:
         stream.close()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import matcher
 import pytest
 import search_store
+from processes import elsewhere
 from search_store import add, index, session
 from search_store import hits as found
 
@@ -279,9 +279,7 @@ def test_the_next_page_is_found_when_the_last_hit_was_deleted(many: Any) -> None
 
 def test_pages_go_on_by_number_when_an_index_is_lost_between_them(many: Any) -> None:
     page = many.search_page("word", limit=10)
-    with sqlite3.connect(many.db_path) as other:
-        other.execute("DROP TABLE messages_fts")
-    other.close()
+    elsewhere(many.db_path, "DROP TABLE messages_fts")
     rest = pages_from(many, "word", page["cursor"], limit=7)
     by_id = ids(many.search_messages("word", limit=-1))
     assert by_id == sorted(by_id, reverse=True)
@@ -368,13 +366,8 @@ def test_a_limit_must_be_a_number_above_0(db: Any, name: str) -> None:
 def test_a_limit_covers_the_indexing_that_a_search_waits_for(make_db: Any) -> None:
     db = make_db()
     session_id = db.create_session("s", "cli")
-    with sqlite3.connect(db.db_path) as other:
-        other.execute("DROP TRIGGER messages_fts_insert")
-        other.executemany(
-            "INSERT INTO messages(session_id, role, content, timestamp) VALUES (?, 'user', 'word', 1)",
-            [(session_id,)] * 1500,
-        )
-    other.close()
+    sql = "INSERT INTO messages(session_id, role, content, timestamp) VALUES (?, 'user', 'word', 1)"
+    elsewhere(db.db_path, "DROP TRIGGER messages_fts_insert", (sql, [(session_id,)] * 1500))
     with pytest.raises(errors.StoreInterruptedError, match="time limit"):
         db.search_messages("word", time_limit=1e-9)
     assert len(db.search_messages("word", limit=-1)) == 1500

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from processes import peer_says, sound
+from processes import elsewhere, peer_says, sound
 
 from hermes_state import SessionDB
 
@@ -28,12 +26,14 @@ def _content(kind: str, number: int) -> str | bytes:
 def _v11_file(path: Path, kind: str, count: int = 3) -> None:
     """A file of the v11 program with messages of one kind, indexed by its triggers in the stdlib's SQLite."""
     peer_says(path, "open")
-    with closing(sqlite3.connect(path)) as conn, conn:
-        conn.execute(
-            "INSERT INTO sessions(id, source, started_at, message_count) VALUES ('s', 'cli', 1, ?)", (count,)
-        )
-        sql = "INSERT INTO messages(session_id, role, content, timestamp) VALUES ('s', 'user', ?, 1)"
-        conn.executemany(sql, [(_content(kind, number),) for number in range(count)])
+    elsewhere(
+        path,
+        f"INSERT INTO sessions(id, source, started_at, message_count) VALUES ('s', 'cli', 1, {count})",
+        (
+            "INSERT INTO messages(session_id, role, content, timestamp) VALUES ('s', 'user', ?, 1)",
+            [(_content(kind, number),) for number in range(count)],
+        ),
+    )
 
 
 KINDS = ["list", "nul", "short", "blob"]
@@ -72,8 +72,7 @@ def test_v11_deletes_and_updates_rows_that_ours_indexed(tmp_path: Path, kind: st
         peer_says(path, "update", "--id", 2, "--content", "now something else")
         assert [hit["id"] for hit in db.search_messages("广西")] == [3]
         assert [hit["id"] for hit in db.search_messages("something")] == [2]
-        with closing(sqlite3.connect(path)) as conn, conn:
-            conn.execute("UPDATE sessions SET message_count = 2")
+        elsewhere(path, "UPDATE sessions SET message_count = 2")
     assert sound(path) == {2, 3}
 
 
@@ -109,9 +108,8 @@ def test_other_programs_write_rows_that_v11_updated_after_we_had_indexed_them(
         db.append_messages("s", [{"role": "user", "content": f"plain {n}"} for n in range(6)])
         assert len(db.search_messages("plain")) == 6
         db._conn.execute("SELECT 1").fetchone()
-        with closing(sqlite3.connect(path)) as conn, conn:
-            sql = "UPDATE messages SET content = ? WHERE id = ?"
-            conn.executemany(sql, [(_content(kind, n), n) for n in (1, 2, 3)])
+        rows = [(_content(kind, n), n) for n in (1, 2, 3)]
+        elsewhere(path, ("UPDATE messages SET content = ? WHERE id = ?", rows))
         db._conn.execute(statement)
         db._conn.execute("UPDATE sessions SET message_count = (SELECT count(*) FROM messages)")
         left = {row[0] for row in db._conn.execute("SELECT id FROM messages")}

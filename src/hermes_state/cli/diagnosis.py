@@ -110,8 +110,8 @@ def _protection() -> Finding:
     state: State = "warning" if sys.platform == "linux" else "note"
     return Finding(
         "protection", state,
-        f"the anchor alone guards the file from another SQLite in the same process ({found['why']})",
-        "do not write to the store with the sqlite3 module in a program that has it open",
+        f"only the anchor guards the file from another SQLite in the same process ({found['why']})",
+        "in a program that has the store open, use SessionDB.backup() and _conn, not the sqlite3 module",
     )  # fmt: skip
 
 
