@@ -17,6 +17,7 @@ from processes import program, sound, threads_of_the_store
 
 from hermes_state import SessionDB, errors
 from hermes_state.engine import registry
+from hermes_state.engine.options import Options
 
 NOT_CALLS = {"close", "sanitize_title"}
 """Public names of the class that work without a file."""
@@ -290,6 +291,23 @@ def test_a_forgotten_handle_does_not_close_the_file_under_another(tmp_path: Path
     assert len(sound(path)) == 50
 
 
+def test_a_lease_that_an_interrupt_lost_on_its_way_keeps_no_engine_open(tmp_path: Path) -> None:
+    registry.acquire(tmp_path / "state.db", Options())
+    gc.collect()
+    _wait_for_no_engine()
+
+
+def test_a_lease_that_is_given_back_twice_counts_once(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    interrupted = registry.acquire(path, Options())
+    with SessionDB(path) as db:
+        registry.release(interrupted)
+        registry.release(interrupted)
+        db.create_session("s", "cli")
+        assert len(registry.open_engines()) == 1
+    assert registry.open_engines() == []
+
+
 def test_opening_and_closing_in_many_threads_at_once_is_safe(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     with SessionDB(path) as db:
@@ -383,6 +401,7 @@ def test_the_interpreter_ends_although_a_daemon_thread_never_leaves_the_store(tm
     path = tmp_path / "state.db"
     code = """
 from hermes_state.engine import registry
+from hermes_state.engine.options import Options
 registry.EXIT_WAIT_S = 0.2
 db = SessionDB(path)
 db.create_session("s", "cli")

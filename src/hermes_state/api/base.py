@@ -82,10 +82,11 @@ class Handle:
             self.db_path = paths.database_path(db_path)
             options = Options.given(indexing, trigram, durability, patience)
             self._memory = memory.private_file() if str(self.db_path) == memory.NAME else None
-            self._engine: Engine = registry.acquire(self._memory or self.db_path, options)
+            self._lease = registry.acquire(self._memory or self.db_path, options)
         except BaseException as error:
             wal._set_last_init_error(f"{type(error).__name__}: {error}")
             raise
+        self._engine: Engine = self._lease.engine
         self._lock = threading.RLock()
         _handles.add(self)
         self._conn = self._engine.face
@@ -93,8 +94,6 @@ class Handle:
         self._listener = on_upgrade_progress
         if on_upgrade_progress is not None:
             self._engine.upkeep.progress.add(on_upgrade_progress)
-        self._finalizer = weakref.finalize(self, registry.release_soon, self._engine)
-        self._finalizer.atexit = False
 
     def close(self) -> None:
         """Give the handle back; the last one of the process indexes what is pending and closes the file.
@@ -102,8 +101,9 @@ class Handle:
         A second call does nothing. Calls after it raise ``StoreClosedError``.
         """
         self._closed = True
-        if self._finalizer.detach() is not None:
-            registry.release(self._engine)
+        lease = self.__dict__.pop("_lease", None)  # in one step: two threads may close
+        if lease is not None:
+            registry.release(lease)
             if self._listener is not None:
                 self._engine.upkeep.progress.remove(self._listener)
             if self._memory is not None:

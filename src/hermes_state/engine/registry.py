@@ -14,6 +14,7 @@ import atexit
 import logging
 import os
 import threading
+import weakref
 from pathlib import Path
 
 from hermes_state import errors
@@ -24,13 +25,24 @@ from hermes_state.engine.identity import keep_for_ever
 log = logging.getLogger("hermes_state")
 
 
+class Lease:
+    """One handle's right to an engine. Forgotten without a :func:`release`, it is given back all the same."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.engine: Engine
+        self.forgotten = weakref.finalize(self, release_soon, key)
+        self.forgotten.atexit = False
+
+
 class _Entry:
-    """An engine and how many handles use it; ``lock`` is held while it opens or closes."""
+    """An engine and the handles' leases of it; ``lock`` is held while it opens or closes."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.engine: Engine | None = None
-        self.handles = 0
+        # Weak, not a number: what an interrupt loses between two steps counts no more.
+        self.leases: weakref.WeakSet[Lease] = weakref.WeakSet()
 
 
 _lock = threading.Lock()
@@ -48,8 +60,8 @@ def _key(path: Path) -> str:
     return os.path.normcase(os.path.realpath(path))
 
 
-def acquire(path: Path, options: Options) -> Engine:
-    """The engine of ``path``, opened if this is its first handle. Pair with :func:`release`.
+def acquire(path: Path, options: Options) -> Lease:
+    """A lease of the engine of ``path``, opened if this is its first one. Pair with :func:`release`.
 
     Raises:
         sqlite3.Error: the file cannot be opened; nothing is left open.
@@ -57,40 +69,56 @@ def acquire(path: Path, options: Options) -> Engine:
     """
     links.refuse_foreign(path)
     key = _key(path)
+    lease = Lease(key)
     while True:
         with _lock:
             entry = _entries.setdefault(key, _Entry())
         with entry.lock:
             if _entries.get(key) is not entry:
                 continue  # closed and forgotten while we waited
-            if entry.engine is None:
-                try:
-                    entry.engine = Engine(Path(key), options)
-                except BaseException:
-                    _entries.pop(key, None)
-                    raise
-            else:
-                options.check_against(entry.engine.options, path)
-            entry.handles += 1
-            return entry.engine
+            try:
+                if entry.engine is None:
+                    try:
+                        entry.engine = Engine(Path(key), options)
+                    except BaseException:
+                        _entries.pop(key, None)
+                        raise
+                else:
+                    options.check_against(entry.engine.options, path)
+            except Exception:
+                lease.forgotten.detach()  # there is nothing to give back
+                raise
+            lease.engine = entry.engine
+            entry.leases.add(lease)
+            return lease
 
 
-def release(engine: Engine) -> None:
-    """Give one handle back; the last one closes the engine, after those inside it have left."""
-    if engine.gate.depth:
-        # Called from inside an operation of this very engine, which close() would wait for.
-        release_soon(engine)
-        return
-    key = str(engine.path)
+def release(lease: Lease) -> None:
+    """Give a lease back; the last one closes the engine, after those inside it have left.
+
+    Interrupted, it is given back when it is forgotten; given back twice, it counts once.
+    """
+    with _lock:
+        entry = _entries.get(lease.key)
+    if entry is not None:
+        entry.leases.discard(lease)
+        if lease.engine.gate.depth:
+            # Called from inside an operation of this very engine, which close() would wait for.
+            release_soon(lease.key)
+        else:
+            _close_unused(lease.key)
+    lease.forgotten.detach()
+
+
+def _close_unused(key: str) -> None:
+    """Close the engine of ``key`` if no handle has a lease of it."""
     with _lock:
         entry = _entries.get(key)
     if entry is None:
         return
     with entry.lock:
-        if entry.engine is not engine:
-            return
-        entry.handles -= 1
-        if entry.handles > 0:
+        engine = entry.engine
+        if engine is None or entry.leases or _entries.get(key) is not entry:
             return
         try:
             if not engine.forked_inside:
@@ -112,14 +140,14 @@ def open_engines() -> list[Engine]:
     return [entry.engine for entry in list(_entries.values()) if entry.engine is not None]
 
 
-def release_soon(engine: Engine) -> None:
-    """Like :func:`release`, for a garbage collector that may run anywhere, even under our locks."""
+def release_soon(key: str) -> None:
+    """Close what nobody uses, for a garbage collector that may run anywhere, even under our locks."""
     try:
         # Not threading.Thread: its start() takes locks that the interrupted code may hold, and waits.
-        _thread.start_new_thread(release, (engine,))
+        _thread.start_new_thread(_close_unused, (key,))
     except RuntimeError:
         # No new thread at interpreter exit: _at_exit closes what is left.
-        log.debug("%s is left to the exit handler", engine.path)
+        log.debug("%s is left to the exit handler", key)
 
 
 def _at_exit() -> None:
