@@ -24,12 +24,12 @@ from beside_stdlib import (
     STDLIB_WRITES_BETWEEN,
     run,
 )
+from builds import OFD_LOCKS
 
 ROUNDS = 30
-LINUX_COMPILED = sys.platform == "linux" and os.environ.get("HERMES_STATE_NO_EXTENSIONS", "") in ("", "0")
 
 
-@pytest.mark.parametrize("locks", ["anchor", *(["both", "ofd alone"] if LINUX_COMPILED else [])])
+@pytest.mark.parametrize("locks", ["anchor", *(["both", "ofd alone"] if OFD_LOCKS else [])])
 @pytest.mark.parametrize(
     ("script", "rounds"),
     [
@@ -59,7 +59,7 @@ def test_the_guard_keeps_out_stdlib_writers_of_this_process_and_nobody_else(
 
 
 @pytest.mark.skipif(
-    not LINUX_COMPILED, reason="with the locks of the process each descriptor that is closed drops them"
+    not OFD_LOCKS, reason="with the locks of the process each descriptor that is closed drops them"
 )
 @pytest.mark.parametrize(
     "script", [STDLIB_WRITES_BETWEEN, DESCRIPTORS_COME_AND_GO], ids=["between ours", "descriptors"]
@@ -79,7 +79,7 @@ def test_in_delete_mode_no_lock_stays_behind(db_path: Path) -> None:
 def test_the_protection_can_be_read(db_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = "import sys; from hermes_state import SessionDB; print(SessionDB(sys.argv[1]).store_info())"
     guard = "'anchor': True, 'guard': True, 'ofd_locks': False"
-    alone = "'anchor': False, 'guard': False, 'ofd_locks': True" if LINUX_COMPILED else guard
+    alone = "'anchor': False, 'guard': False, 'ofd_locks': True" if OFD_LOCKS else guard
     for value, expected in (("1", guard), ("", alone)):
         monkeypatch.setenv("HERMES_STATE_NO_OFD_LOCKS", value)
         done = subprocess.run(
@@ -88,9 +88,7 @@ def test_the_protection_can_be_read(db_path: Path, monkeypatch: pytest.MonkeyPat
         assert expected in done.stdout
 
 
-@pytest.mark.skipif(
-    not LINUX_COMPILED, reason="without the locks of open file descriptions nothing is watched"
-)
+@pytest.mark.skipif(not OFD_LOCKS, reason="without the locks of open file descriptions nothing is watched")
 def test_other_databases_of_this_process_keep_their_own_locks(tmp_path: Path) -> None:
     """Only the store's files are locked by open file description; what else APSW has open is not."""
     script = """
@@ -119,7 +117,7 @@ other.close()
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=120)
 
 
-@pytest.mark.skipif(not LINUX_COMPILED, reason="without those locks the anchor comes first")
+@pytest.mark.skipif(not OFD_LOCKS, reason="without those locks the anchor comes first")
 def test_a_stdlib_transaction_on_a_file_that_is_not_in_wal_mode_keeps_its_locks(db_path: Path) -> None:
     """The store looks at the file before it opens the anchor; that look must not close a descriptor."""
     script = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import subprocess
 import sys
@@ -10,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builds import OFD_LOCKS
 
 import hermes_state
 from hermes_state import SessionDB
 from hermes_state.engine import opening
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or os.environ.get("HERMES_STATE_NO_EXTENSIONS", "") not in ("", "0"),
-    reason="without those locks there is always an anchor",
-)
+pytestmark = pytest.mark.skipif(not OFD_LOCKS, reason="without those locks there is always an anchor")
 
 
 def _anchored(db: Any) -> bool:

@@ -1,8 +1,7 @@
 """The twins of a kernel side by side, and what makes two results the same.
 
-``both(name)`` gives the modules to test, compiled first. A compiled twin that
-is missing fails the run, so that nobody tests the pure one twice unawares;
-``HERMES_STATE_NO_EXTENSIONS=1`` asks for the pure one alone.
+``both(name)`` gives the modules to test, compiled first; the pure one alone where none was compiled
+(``builds`` says when that fails the run).
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from hermes_state._fastpath._mode import NO_EXTENSIONS
+from builds import KERNELS
 
 
 def both(name: str) -> list[ModuleType]:
-    """Return ``[compiled, pure]`` of the kernel ``name``, or ``[pure]`` where extensions are off."""
+    """Return ``[compiled, pure]`` of the kernel ``name``, or ``[pure]`` where nothing is compiled."""
     pure = import_module(f"hermes_state._fastpath._{name}_py")
-    if NO_EXTENSIONS:
+    if not KERNELS:
         return [pure]
     return [import_module(f"hermes_state._fastpath._{name}_c"), pure]
 

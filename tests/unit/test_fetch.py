@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
+from builds import FETCH
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +16,7 @@ from hermes_state import SessionDB
 from hermes_state.engine.fetch import ReadConnection
 from hermes_state.store.rows import rows
 
-COMPILED = os.environ.get("HERMES_STATE_NO_EXTENSIONS", "") in ("", "0")
-needs_the_module = pytest.mark.skipif(not COMPILED, reason="pure: APSW fetches row by row")
+needs_the_module = pytest.mark.skipif(not FETCH, reason="pure: APSW fetches row by row")
 ALL = "SELECT * FROM t ORDER BY rowid"
 VALUES = st.one_of(
     st.none(),
