@@ -83,6 +83,7 @@ setup(
         "hermes_state._fastpath",
         *(f"hermes_state.{room}" for room in ROOMS),
     ],
+    include_package_data=False,  # what belongs to it is named here
     package_data={
         "hermes_state": ["py.typed"],
         "hermes_state.cli": ["sample/*.jsonl"],

@@ -133,6 +133,7 @@ _ADVICE: dict[type[HermesStateError], str] = {
     StoreCorruptError: "keep the file, copy it with its -wal, and run a check or salvage on the copy",
     NotADatabaseError: "move the file away or give another path; the store never overwrites it",
     StoreForkError: "fork outside a transaction",
+    UnknownSessionError: "make the session first, by create_session or ensure_session",
 }
 
 _BY_CODE: dict[int, type[HermesStateError]] = {
@@ -195,8 +196,19 @@ def make(
     *,
     waited: float | None = None,
     code: int | None = None,
+    advice: str | None = None,
 ) -> HermesStateError:
-    """An error of ``kind`` whose text is SQLite's ``words``, then file, operation and advice."""
+    """An error of ``kind`` whose text is SQLite's ``words``, then file, operation and advice.
+
+    Args:
+        kind: the class.
+        words: what happened, beginning as SQLite says it.
+        path: the database file.
+        operation: what the store was doing.
+        waited: seconds spent waiting for a lock.
+        code: SQLite's extended result code.
+        advice: what to do, where that is not what the class says.
+    """
     about = []
     if operation:
         about.append(f"in {operation}")
@@ -204,7 +216,7 @@ def make(
         about.append(f"file {str(path)!r}")
     if waited is not None:
         about.append(f"waited {waited:.1f} s")
-    advice = _ADVICE.get(kind)
+    advice = advice or _ADVICE.get(kind)
     text = words + (f" ({', '.join(about)})" if about else "") + (f"; {advice}" if advice else "")
     made = kind(text)
     made.path = None if path is None else str(path)

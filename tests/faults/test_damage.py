@@ -7,6 +7,9 @@ import os
 import shutil
 import sqlite3
 import stat
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -115,6 +118,65 @@ def test_a_read_only_file_system_can_be_read_and_writes_say_what_to_do(
                 write()
             assert isinstance(caught.value, sqlite3.OperationalError)
             assert "state.db" in str(caught.value)
+
+
+NO_RIGHTS = """
+import json, os, sys
+from hermes_state import SessionDB, check_file, errors
+folder = sys.argv[1]
+SessionDB(folder + "/open/warm.db").close()  # all modules are loaded while this user may still read them
+for name in ("open", "shut"):
+    for mode in (0o444, 0o666):
+        path = f"{folder}/{name}/{mode:o}.db"
+        with SessionDB(path) as db:
+            db.create_session("s", "cli")
+            db.append_message("s", "user", "row")
+        os.chmod(path, mode)
+os.chmod(folder + "/open", 0o777)
+os.chmod(folder + "/shut", 0o555)
+os.chmod(folder, 0o755)
+if os.geteuid() == 0:
+    os.setuid(65534)  # rights do not bind root
+with SessionDB(folder + "/open/444.db") as db:
+    assert [m["content"] for m in db.get_messages("s")] == ["row"]
+    assert len(db.search_messages("row")) == 1
+    try:
+        db.append_message("s", "user", "never")
+    except errors.StoreReadOnlyError as error:
+        assert "make the file and its folder writable" in str(error)
+    else:
+        raise AssertionError("written")
+for mode in ("444", "666"):
+    path = f"{folder}/shut/{mode}.db"
+    for call in (SessionDB, check_file):
+        try:
+            call(path)
+        except errors.StoreReadOnlyError as error:
+            assert path in str(error) and "folder" in str(error), error
+        else:
+            raise AssertionError("opened")
+print("seen")
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the rights of POSIX files")
+def test_a_file_without_rights_is_read_and_a_folder_without_them_is_a_typed_error() -> None:
+    """In such a folder SQLite cannot make the -shm that WAL needs, even to read."""
+    folder = tempfile.mkdtemp(prefix="hermes_state_rights_")  # pytest's own is closed to others
+    try:
+        for name in ("open", "shut"):
+            (Path(folder) / name).mkdir()
+        done = subprocess.run(
+            [sys.executable, "-c", NO_RIGHTS, folder],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.stdout == "seen\n", done.stdout + done.stderr
+    finally:
+        (Path(folder) / "shut").chmod(0o700)
+        shutil.rmtree(folder)
 
 
 def test_a_read_only_file_of_an_older_version_can_be_read(

@@ -53,8 +53,10 @@ class AsyncSessionDB:
             options: the keyword arguments of ``SessionDB``.
 
         Raises:
-            ValueError: ``threads`` is below 1.
+            TypeError, ValueError: ``threads`` is no whole number, or below 1.
         """
+        if not isinstance(threads, int):
+            raise TypeError(f"threads must be a whole number, not {threads!r}")
         if threads < 1:
             raise ValueError("threads must be 1 or more")
         self._arguments = (db_path, options)

@@ -79,6 +79,8 @@ class Handle:
                 of this process opened the same file with.
         """
         try:
+            if on_upgrade_progress is not None and not callable(on_upgrade_progress):
+                raise TypeError(f"on_upgrade_progress must be callable, not {on_upgrade_progress!r}")
             self.db_path = paths.database_path(db_path)
             options = Options.given(indexing, trigram, durability, patience)
             self._memory = memory.private_file() if str(self.db_path) == memory.NAME else None

@@ -233,9 +233,12 @@ class MessageCalls(LimitedReads):
 
         Args:
             query: words (all must be there), "phrases", AND / OR / NOT, ``prefix*``.
-            source_filter, exclude_sources, role_filter: as in the contract, section 4.4.
+            source_filter: only sessions of these sources; none at all for an empty list.
+            exclude_sources, role_filter: not sessions of these sources; only messages of these roles.
+                An empty list filters nothing.
             limit: hits at most; -1 for all.
-            sort: None for relevance (bm25), ``"newest"`` or ``"oldest"``.
+            offset: leave out so many of the first.
+            sort: ``"newest"`` or ``"oldest"``; anything else is by relevance (bm25).
             exclude_session_id: leave this session out.
             per_session: hits of one session at most.
             since, until: only messages from that moment on, and before that one; Unix seconds or a

@@ -66,6 +66,9 @@ def check_file(path: str | os.PathLike[str], progress: Progress = None, *, deep:
     place = Path(path)
     if not place.exists():
         return empty_report(place, "missing")
+    if not place.is_file():
+        words = f"unable to open database file: {place} is no regular file"
+        raise errors.make(errors.StoreCannotOpenError, words, place, "check")
     if place.stat().st_size == 0:
         return empty_report(place, "empty")
     try:
@@ -83,6 +86,8 @@ def check_file(path: str | os.PathLike[str], progress: Progress = None, *, deep:
         report["problems"] = [
             {"kind": "table_damage", "where": "sqlite_schema", "count": 1, "sample": [], "detail": str(error)}
         ]
+    except apsw.Error as error:
+        raise errors.translate(error, place, "check") from error
     finally:
         conn.close()
     return report
@@ -394,5 +399,6 @@ def _refuse_open(path: Path, operation: str) -> None:
 
 def _in_use(path: Path, operation: str = "restore") -> errors.HermesStateError:
     return errors.make(
-        errors.StoreBusyError, "database is locked: it is in use, close it first", path, operation, waited=0.0
-    )
+        errors.StoreBusyError, "database is locked: it is in use", path, operation,
+        waited=0.0, advice="close it first, in every program that has it open",
+    )  # fmt: skip

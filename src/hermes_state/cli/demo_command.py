@@ -22,6 +22,8 @@ from hermes_state.cli.screen import Screen
 from hermes_state.cli.text import clean
 
 PIPED_WIDTH = 100
+MOST_TOLD = 100
+"""Lines that were refused and are told on standard error."""
 """Columns of the report where no terminal says how many it has."""
 
 
@@ -60,8 +62,15 @@ def command(source: Path | None, db: Path | None, indexing: str, trigram: str, a
         settings = demo.Settings(source, path, db is not None, indexing, trigram)
         name = str(source or demo.SAMPLE)
 
+        told = 0
+
         def refused(problem: Problem) -> None:
-            click.echo(f"{name}:{problem.line}: {clean(problem.reason, 500)}", err=True)
+            nonlocal told
+            told += 1
+            if told <= MOST_TOLD:
+                click.echo(f"{name}:{problem.line}: {clean(problem.reason, 500)}", err=True)
+            elif told == MOST_TOLD + 1:
+                click.echo(f"{name}: ... and more lines like these", err=True)
 
         progress = stack.enter_context(_progress(source or demo.SAMPLE))
         try:

@@ -78,7 +78,8 @@ def _kernels() -> Finding:
     info = hermes_state.fastpath_info()
     if info["compiled"]:
         return Finding("kernels", "ok", f"all {len(info['kernels'])} compiled")
-    reasons = "; ".join(sorted(set(info["why"].values())))
+    reasons, *others = sorted(set(info["why"].values()))
+    reasons += "; the others likewise" if others else ""
     if "HERMES_STATE_NO_EXTENSIONS is set" in reasons:
         do = "unset HERMES_STATE_NO_EXTENSIONS for the compiled ones"
     else:

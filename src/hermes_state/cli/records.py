@@ -130,7 +130,9 @@ def parse(line: bytes, number: int) -> Record:
         raise BadRecord(f"not JSON: {error}") from error
     if not isinstance(given, dict):
         raise BadRecord("not a JSON object")
-    messages = given.get("messages")
+    if "messages" not in given:
+        raise BadRecord("no 'messages': one session a line is read, as export --format sessions writes it")
+    messages = given["messages"]
     if not isinstance(messages, list):
         raise BadRecord("'messages' is not a list")
     return Record(

@@ -87,13 +87,14 @@ class Screen:
             for problem in report.problems[:10]:
                 self._say(clean(f"line {problem['line']}: {problem['reason']}"), indent=6)
             if loaded["refused"] > 10:
-                self._say("... (standard error has them all)", indent=6)
+                self._say("... (standard error has more of them)", indent=6)
         self._head("It comes out as it went in")
         if found["exact"]:
             self._say(
                 "The input was read again and compared with the store, opened anew: all "
-                f"{found['sessions']:,} sessions and all {found['equal'] + found['mended']:,} messages are "
-                "equal in every column."
+                f"{found['equal'] + found['mended']:,} messages are equal in every column that the input "
+                f"gives, and all {found['sessions']:,} sessions in source, model, parent, end reason and "
+                "counters."
             )
         else:
             self._say(f"{found['different']:,} differences:", style="bold red")

@@ -69,7 +69,7 @@ def looking(path: Path) -> Iterator[apsw.Connection]:
     try:
         yield conn
     except (apsw.Error, UnicodeDecodeError) as error:
-        raise errors.translate(error, path, "look at the file") from error
+        raise errors.translate(error, path, "reading") from error
     finally:
         conn.close()
 

@@ -69,6 +69,9 @@ def make_private(path: Path) -> None:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE))
         except FileExistsError:
             tighten(path)
+    except (FileExistsError, NotADirectoryError) as error:
+        words = f"unable to open database file: {path.parent} is no folder, or is not in one"
+        raise errors.make(errors.StoreCannotOpenError, words, path, "open") from error
     except OSError as error:
         words = f"unable to open database file: {error.strerror}"
         raise errors.make(errors.StoreCannotOpenError, words, path, "open") from error

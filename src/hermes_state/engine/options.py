@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,17 @@ class Options:
         _one_of("durability", self.durability, tuple(opening.SYNCHRONOUS))
         if self.trigram is not None:
             _one_of("trigram", self.trigram, ("all", "unspaced"))
-        if self.patience is not None and not self.patience >= 0:
-            raise ValueError(f"patience must be seconds, 0 or more, not {self.patience!r}")
+        if self.patience is not None:
+            _number("patience", self.patience)
+            if not self.patience >= 0:
+                raise ValueError(f"patience must be seconds, 0 or more, not {self.patience!r}")
 
 
 def _one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
+
+
+def _number(name: str, value: Any) -> None:
+    if not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, not {value!r}")

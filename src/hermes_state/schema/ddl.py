@@ -1,7 +1,7 @@
 """The tables, indexes and triggers of schema version 11, and what this package adds.
 
-Source: the user's document (column lists, defaults, indexes) and the contract's
-section 1 (handoff columns, inline FTS5 tables, the six triggers).
+Source: the tables of the old module's files (column lists, defaults, indexes, handoff columns, inline FTS5
+tables, the six triggers).
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def make(
     since: Moment | None = None,
     until: Moment | None = None,
 ) -> Filters:
-    """``Filters`` by the contract's rules.
+    """``Filters`` by the old module's rules.
 
     An empty ``source_filter`` matches nothing; empty ``exclude_sources`` and ``role_filter`` filter nothing.
     Entries that are not text equal no source or role. ``limit`` below 0 or None is no limit, a

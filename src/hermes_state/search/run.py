@@ -79,7 +79,7 @@ def search_page(
     index_usable: bool = True,
     on_damage: Callable[[apsw.Error], object] | None = None,
 ) -> Page:
-    """The hits of ``query``, best first, as dicts with the keys of the contract's section 4.4.
+    """The hits of ``query``, best first, as dicts with the keys that ``SessionDB.search_messages`` lists.
 
     ``source_filter``, ``exclude_sources``, ``role_filter``: session sources and message roles (see
     ``filters.make`` for empty lists). ``sort``: "newest" or "oldest" by timestamp, then id; else bm25, then

@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import apsw
@@ -226,8 +227,11 @@ def cutoff(older_than_days: float, now: float | None = None) -> float:
     """The Unix time before which a session is old.
 
     Raises:
-        ValueError: ``older_than_days`` is negative or no number of days.
+        TypeError, ValueError: ``older_than_days`` is no number, or negative or endless.
     """
+    given: Any = older_than_days
+    if not isinstance(given, Real):
+        raise TypeError(f"older_than_days must be a number of days, not {given!r}")
     if not older_than_days >= 0 or math.isinf(older_than_days):
         raise ValueError(f"older_than_days must be 0 or more, not {older_than_days!r}")
     return (time.time() if now is None else now) - older_than_days * DAY_S

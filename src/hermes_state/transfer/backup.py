@@ -36,6 +36,9 @@ _COUNT = {"sessions": "SELECT count(*) FROM sessions", "messages": "SELECT count
 _THERE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
 
 
+_OCCUPIED = "{} exists already; give another name (a backup replaces it with overwrite=True)"
+
+
 def counts(conn: apsw.Connection) -> Counts:
     """Rows of sessions and messages; a table that is not there counts 0."""
     out: Counts = {}
@@ -82,7 +85,7 @@ def refuse_target(target: Path, *, overwrite: bool) -> None:
         if name != target:
             raise FileExistsError(f"{name} is there: {target} seems to be a database in use")
         if not overwrite:
-            raise FileExistsError(f"{target} exists; overwrite=True replaces it")
+            raise FileExistsError(_OCCUPIED.format(target))
         if not stat.S_ISREG(found.st_mode):
             raise FileExistsError(f"{target} is no regular file, and is not replaced")
 
@@ -96,6 +99,8 @@ def sidecars(path: Path) -> list[Path]:
 def unfinished(target: Path) -> Iterator[Path]:
     """An empty private file beside ``target``, removed with its sidecars at the end unless it was renamed."""
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.unfinished")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{target} cannot be made: there is no folder {target.parent}")
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE))
     try:
         yield temporary
@@ -170,7 +175,7 @@ def put(temporary: Path, target: Path, *, overwrite: bool) -> None:
         try:
             os.link(temporary, target)
         except FileExistsError:
-            raise FileExistsError(f"{target} exists; overwrite=True replaces it") from None
+            raise FileExistsError(_OCCUPIED.format(target)) from None
         except OSError:
             # No hard links on this file system.
             refuse_target(target, overwrite=False)
