@@ -129,8 +129,8 @@ class Handle:
             ``upgrade``: None, or ``{"done", "total"}`` while an older file is indexed anew, as
             ``on_upgrade_progress`` gets them, ``full_text_lacks``: None, or what this SQLite was built
             without ("FTS5", "the trigram tokenizer"), so that searches scan the newest messages, and
-            ``protection``: ``{"anchor", "guard", "ofd_locks", "why"}``, what guards the file's locks from
-            another copy of SQLite in this process.
+            ``protection``: ``{"anchor", "ofd_locks", "why"}``, what guards the file's locks from another
+            copy of SQLite in this process.
         """
         engine = self._engine
         trigram, pending, (done, total) = self._read(
@@ -148,7 +148,7 @@ class Handle:
             "index_pending": pending,
             "upgrade": {"done": done, "total": total} if upgrading else None,
             "full_text_lacks": engine.full_text.lacks,
-            "protection": protection.active(anchor=engine.anchored, guard=engine.guarded),
+            "protection": protection.active(anchor=engine.anchored),
         }
 
     def _execute_write(self, fn: Callable[[Any], T]) -> T:

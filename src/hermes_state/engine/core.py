@@ -79,9 +79,6 @@ class Engine:
                 conn = opening.connect_writer(
                     self.path, durability=self.options.durability, triggers=False, opened=conn
                 )
-            self.guarded = self.journal_mode == "wal" and opening.guard(
-                self._anchor, conn, self.path, self._patience().seconds
-            )
             self._open_writer(conn)
         except BaseException as error:
             self._give_up(conn, error, alone)

@@ -32,8 +32,6 @@ _CONNECT = sqlite3.connect
 """The stdlib's own function, which tests of other programs replace to see what happens with the anchor."""
 _FIRST_BUSY_MS = 100
 """How long the connection that comes before the anchor waits for a file that is locked."""
-GUARD_PATIENCE_S = 5.0
-"""How long an open waits for the write lock that ``guard`` needs for a moment."""
 
 _parked: dict[tuple[int, Path, Identity | None], apsw.Connection] = {}
 _MOST_PARKED = 32
@@ -205,47 +203,6 @@ def open_anchor(path: Path) -> tuple[Any, str]:
             raise
         raise errors.make(kind, str(error), path, "open") from error
     return anchor, mode
-
-
-def guard(anchor: Any, conn: apsw.Connection, path: Path, seconds: float) -> bool:
-    """Let no stdlib connection of this process take the write lock where both copies have POSIX locks.
-
-    A stdlib reader that meets the header of the WAL index while it changes takes the write lock to see
-    whether it must recover it. A POSIX lock that this process has already it gets at once, also in the middle
-    of our commit, and gives it up for the whole process: another process then writes beside us. So the anchor
-    holds the write lock in the stdlib's records for as long as it is open. In the system's it must not; there
-    the last one to give it up decides, which is ``conn``. The same goes for the read mark that comes with
-    it. Stdlib writers of this process get "database is locked".
-
-    Args:
-        anchor: the stdlib connection; None where there is none.
-        conn: the APSW connection, the only one to the file in this process.
-        path: the database file.
-        seconds: how long others may have the write lock, up to ``GUARD_PATIENCE_S``.
-
-    Returns:
-        Whether it was done. False where there is no need, where the file cannot be written, or where others
-        did not let it go.
-    """
-    if anchor is None or not protection.posix_locks():
-        return False
-    waiting = patience.Patience(min(seconds, GUARD_PATIENCE_S))
-    while True:
-        try:
-            anchor.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error) and waiting.pause():
-                continue
-            log.info("%s is guarded by the anchor alone: %s", path, error)
-            return False
-        try:
-            conn.execute("BEGIN IMMEDIATE")
-            conn.execute("ROLLBACK")
-        except apsw.Error as error:
-            anchor.execute("ROLLBACK")
-            log.info("%s is guarded by the anchor alone: %s", path, error)
-            return False
-        return True
 
 
 def _journal_mode(anchor: Any, path: Path) -> str:

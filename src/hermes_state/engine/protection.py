@@ -1,13 +1,11 @@
 """Two copies of SQLite in one process: what protects our locks from the other one.
 
-The anchor (engine.opening) does in WAL mode everywhere. Where both copies take POSIX locks, it also holds
-the write lock in the stdlib's records, so that no stdlib connection of this process can give ours
-up: its readers may come and go at any moment, its writers get "database is locked". On Linux, where the
-module ``_ofd_locks`` was compiled, APSW's SQLite takes its locks for its
-open file descriptions instead of for the process: no descriptor that somebody
-closes drops them, and even a stdlib *writer* in this process gets "database is
-locked" instead of passing ours. A file that was in WAL mode when it was opened, and
-whose locks are seen to be of that kind, needs no anchor then and has none.
+The anchor (engine.opening) does in WAL mode everywhere against stdlib connections that come and go while
+ours rest or wait; not against one that is used at the moment of our commit (docs/design.md). On Linux, where
+the module ``_ofd_locks`` was compiled, APSW's SQLite takes its locks for its open file descriptions
+instead of for the process: no descriptor that somebody closes drops them, and even a stdlib *writer* in
+this process gets "database is locked" instead of passing ours. A file that was in WAL mode when it was
+opened, and whose locks are seen to be of that kind, needs no anchor then and has none.
 ``HERMES_STATE_NO_OFD_LOCKS=1`` leaves that out.
 """
 
@@ -70,11 +68,6 @@ def watching() -> bool:
     return _module is not None and bool(_module.installed())
 
 
-def posix_locks() -> bool:
-    """Whether APSW's SQLite takes the locks of watched files for the process, as the stdlib's does."""
-    return os.name == "posix" and not watching()
-
-
 def says_wal(path: Path) -> bool:
     """Whether the header of a watched file that APSW has open says WAL; takes and drops no lock."""
     try:
@@ -108,11 +101,6 @@ def load(module: Any) -> None:
         conn.close()
 
 
-def active(*, anchor: bool = True, guard: bool = False) -> dict[str, Any]:
-    """``{"anchor": bool, "guard": bool, "ofd_locks": bool, "why": reason where there are no such locks}``."""
-    return {
-        "anchor": anchor,
-        "guard": guard,
-        "ofd_locks": watching(),
-        "why": None if watching() else _why_not,
-    }
+def active(*, anchor: bool = True) -> dict[str, Any]:
+    """``{"anchor": bool, "ofd_locks": bool, "why": reason where there are no such locks}``."""
+    return {"anchor": anchor, "ofd_locks": watching(), "why": None if watching() else _why_not}
