@@ -256,7 +256,7 @@ def test_an_error_inside_run_undoes_all_of_it() -> None:
 
 def test_the_gate_waits_for_those_inside_and_keeps_newcomers_out() -> None:
     gate = Gate()
-    inside, leave, shut = threading.Event(), threading.Event(), threading.Event()
+    inside, leave, shut, tried = (threading.Event() for _ in range(4))
     events: list[str] = []
 
     def worker() -> None:
@@ -273,18 +273,21 @@ def test_the_gate_waits_for_those_inside_and_keeps_newcomers_out() -> None:
         assert gate.shut(30)
         events.append("shut")
         shut.set()
+        tried.wait(30)
+        events.append("opened")
+        gate.open()
 
     def newcomer() -> None:
         shut.wait(30)
         with gate.enter():
             events.append("entered")
 
-    def opener() -> None:
+    def other() -> None:
         shut.wait(30)
-        events.append("opened")
-        gate.open()
+        gate.open()  # who has not shut it does not open it
+        tried.set()
 
-    _in_threads(worker, closer, newcomer, opener)
+    _in_threads(worker, closer, newcomer, other)
     assert events == ["left", "shut", "opened", "entered"]
     assert gate.depth == 0
 

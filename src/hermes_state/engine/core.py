@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ from hermes_state.engine import opening, patience, protection
 from hermes_state.engine import transaction as tx
 from hermes_state.engine.damage import FullText, IndexDamage
 from hermes_state.engine.face import Face
-from hermes_state.engine.gate import Gate
+from hermes_state.engine.gate import Gate, in_turn
 from hermes_state.engine.identity import identity, keep_for_ever
 from hermes_state.engine.indexer import Indexer
 from hermes_state.engine.options import Options as Options
@@ -70,6 +71,12 @@ class Engine:
         self._anchor: Any = None
         self.journal_mode = "wal"
         self.read_only = None
+        self._readers = ReaderPool(
+            lambda: opening.connect_reader(self.path, readonly=self.read_only is not None)
+        )
+        self._worker = Worker(
+            self.upkeep.worker_step, self.upkeep.checkpoint, self.upkeep.wal_grown, self.upkeep.merge_step
+        )
         try:
             if not alone:
                 self._anchor, self.journal_mode = opening.open_anchor(self.path)
@@ -80,19 +87,14 @@ class Engine:
                     self.path, durability=self.options.durability, triggers=False, opened=conn
                 )
             self._open_writer(conn)
+            opening.tighten(self.path)
+            self._is_open = True
+            if self.upkeep.upgrading:
+                self._worker.written(1)
         except BaseException as error:
-            self._give_up(conn, error, alone)
+            self._is_open = False
+            in_turn([self._worker.stop, partial(self._give_up, conn, error, alone)])
             raise
-        self._readers = ReaderPool(
-            lambda: opening.connect_reader(self.path, readonly=self.read_only is not None)
-        )
-        self._worker = Worker(
-            self.upkeep.worker_step, self.upkeep.checkpoint, self.upkeep.wal_grown, self.upkeep.merge_step
-        )
-        self._is_open = True
-        opening.tighten(self.path)
-        if self.upkeep.upgrading:
-            self._worker.written(1)
 
     def _give_up(self, conn: apsw.Connection | None, error: BaseException, alone: bool) -> None:
         """Close what a failed open has opened, but nothing whose closing could drop others' locks."""
@@ -157,39 +159,41 @@ class Engine:
 
     @property
     def closed(self) -> bool:
-        """True once ``close`` has begun to close the connections, for good."""
+        """True once ``close`` has closed the connections, for good."""
         return self._closed
 
-    def close(self, seconds: float = threading.TIMEOUT_MAX) -> None:
+    def close(
+        self, seconds: float = threading.TIMEOUT_MAX, *, unless: Callable[[], bool] = lambda: False
+    ) -> None:
         """Close everything, for good: what is pending indexed, APSW first, the anchor last.
 
-        Threads that are inside finish first; if they do not in ``seconds``, nothing is closed.
+        Threads that are inside finish first; if they do not in ``seconds``, nothing is closed. Nor is it if
+        ``unless()`` says so then: one of them may have got the engine for another handle.
         """
-        left = self.gate.shut(seconds)
         try:
-            if not left:
+            if not self.gate.shut(seconds):
                 log.warning("%s is not closed: a thread is inside it and does not come out", self.path)
                 return
+            if unless():
+                return
+            met = self._close_connections(catch_up=True) if self._is_open else None
             self._closed = True
-            if self._is_open:
-                self._close_connections(catch_up=True)
+            if met is not None:
+                raise met
         finally:
             self.gate.open()
 
-    def _close_connections(self, *, catch_up: bool) -> None:
+    def _close_connections(self, *, catch_up: bool) -> BaseException | None:
+        """Close all; the first exception of it. Interrupted before that, it can be called again."""
+        steps: list[Callable[[], object]] = [self._worker.stop]
+        if catch_up and self.read_only is None:
+            steps.append(self.upkeep.finish_before_close)
+        steps += [self._readers.close, self.face.disconnect, self.upkeep.disconnect, self._indexer.disconnect]
+        if self._appender is not None:
+            steps.append(partial(self._appender.close, True))
+        met = in_turn([*steps, partial(self._close_last, self._writer.conn)])
         self._is_open = False
-        self._worker.stop()
-        try:
-            if catch_up and self.read_only is None:
-                self.upkeep.finish_before_close()
-        finally:
-            self._readers.close()
-            self.face.disconnect()
-            self.upkeep.disconnect()
-            self._indexer.disconnect()
-            if self._appender is not None:
-                self._appender.close(True)
-            self._close_last(self._writer.conn)
+        return met
 
     def _close_last(self, writer: apsw.Connection) -> None:
         """Close the writer and the anchor; the last one removes the WAL, if it is still this file's."""
@@ -218,8 +222,8 @@ class Engine:
             return False
         if self._is_open and self.face.in_transaction:
             return False
-        if self._is_open:
-            self._close_connections(catch_up=False)
+        if self._is_open and (met := self._close_connections(catch_up=False)) is not None:
+            raise met
         return True
 
     def after_fork(self, *, quiet: bool, child: bool) -> None:

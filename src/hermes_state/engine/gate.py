@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 
@@ -21,7 +21,8 @@ class Gate:
         self._mutex = threading.Lock()
         self._cond = threading.Condition(self._mutex)
         self._inside = 0
-        self._shut = False
+        self._shut = 0
+        """The identity of the thread that has shut it; 0 where it is open."""
         self._local = threading.local()
 
     @property
@@ -82,7 +83,7 @@ class Gate:
         with self._mutex:
             while self._shut:
                 self._cond.wait()
-            self._shut = True
+            self._shut = threading.get_ident()
             try:
                 while self._inside:
                     left = deadline - time.monotonic()
@@ -90,21 +91,38 @@ class Gate:
                         return False
                     self._cond.wait(left)
             except BaseException:  # interrupted
-                self._shut = False
+                self._shut = 0
                 self._cond.notify_all()
                 raise
         return True
 
     def open(self) -> None:
-        """Let threads in again."""
+        """Let threads in again; does nothing where the calling thread has not shut the gate."""
         with self._mutex:
-            self._shut = False
-            self._cond.notify_all()
+            if self._shut == threading.get_ident():
+                self._shut = 0
+                self._cond.notify_all()
 
     def reborn(self) -> None:
         """In a forked child: only the calling thread is left, and it is outside."""
         self._mutex = threading.Lock()
         self._cond = threading.Condition(self._mutex)
         self._inside = 0
-        self._shut = False
+        self._shut = 0
         self._local = threading.local()
+
+
+def in_turn(steps: Sequence[Callable[[], object]]) -> BaseException | None:
+    """Do all the steps, whatever one raises, and those that are interrupted twice; the first exception."""
+    first: BaseException | None = None
+    for step in steps:
+        for _ in range(2):
+            try:
+                step()
+            except Exception as error:  # noqa: BLE001 - the caller raises it
+                first = first or error
+            except BaseException as error:  # noqa: BLE001 - an interrupt, too, waits for the rest
+                first = first or error
+                continue
+            break
+    return first

@@ -8,7 +8,7 @@ import sqlite3
 import stat
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import apsw
 
@@ -220,6 +220,7 @@ def connect(
 ) -> apsw.Connection:
     """An APSW connection with the settings that all roles share."""
     flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
+    conn: apsw.Connection | None = None
     try:
         name = _name(path)
         conn = kind(name, flags=flags if name == str(path) else _IMMUTABLE, vfs=_vfs)
@@ -231,9 +232,19 @@ def connect(
         conn.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, 0)
         # The anchor closes last, or close_last; APSW's close would hold the GIL through the checkpoint.
         conn.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    except (apsw.Error, UnicodeDecodeError) as error:
-        raise errors.translate(error, path, "open") from error
+    except BaseException as error:  # noqa: BLE001 - raised again
+        _give_up(conn, error, path, "open")
     return conn
+
+
+def _give_up(conn: apsw.Connection | None, error: BaseException, path: Path, operation: str) -> NoReturn:
+    """Close a connection that was not made ready, also where an interrupt was why, and raise the error."""
+    if conn is not None:
+        conn.close(True)
+    typed = errors.translate(error, path, operation)
+    if typed is error:
+        raise error
+    raise typed from error
 
 
 def connect_writer(
@@ -252,10 +263,8 @@ def connect_writer(
         # They may do what they may do on a connection of the stdlib.
         conn.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, int(not triggers))
         conn.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, int(triggers))
-    except (apsw.Error, UnicodeDecodeError) as error:
-        if opened is None:
-            conn.close()
-        raise errors.translate(error, path, "open") from error
+    except BaseException as error:  # noqa: BLE001 - raised again
+        _give_up(None if opened else conn, error, path, "open")
     return conn
 
 
@@ -272,9 +281,8 @@ def connect_appender(path: Path, *, durability: str, inline: bool = False) -> ap
         else:
             conn.execute("PRAGMA cache_size=-4096")
         conn.set_busy_timeout(0)
-    except (apsw.Error, UnicodeDecodeError) as error:
-        conn.close()
-        raise errors.translate(error, path, "open") from error
+    except BaseException as error:  # noqa: BLE001 - raised again
+        _give_up(conn, error, path, "open")
     return conn
 
 
@@ -286,7 +294,6 @@ def connect_reader(path: Path, *, readonly: bool) -> apsw.Connection:
         conn.execute("PRAGMA temp_store=MEMORY")
         tables.prepare_connection(conn)
         conn.execute("PRAGMA query_only=ON")
-    except (apsw.Error, UnicodeDecodeError) as error:
-        conn.close()
-        raise errors.translate(error, path, "open a reader") from error
+    except BaseException as error:  # noqa: BLE001 - raised again
+        _give_up(conn, error, path, "open a reader")
     return conn

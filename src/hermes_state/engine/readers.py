@@ -110,7 +110,6 @@ class ReaderPool:
 
     def close(self) -> None:
         """Close the idle connections; nobody holds one any more when the engine calls this."""
-        with self._mutex:
-            idle, self._idle = self._idle, []
-        for conn in idle:
-            conn.close(True)
+        while self._idle:
+            self._idle[-1].close(True)
+            del self._idle[-1]

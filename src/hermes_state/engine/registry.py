@@ -73,24 +73,39 @@ def acquire(path: Path, options: Options) -> Lease:
     while True:
         with _lock:
             entry = _entries.setdefault(key, _Entry())
+        engine = entry.engine
+        if engine is not None and engine.gate.depth:
+            # This thread is inside it, and who holds the lock may be waiting for that to end.
+            _lend(lease, entry, engine, options, path)
+            return lease
         with entry.lock:
             if _entries.get(key) is not entry:
                 continue  # closed and forgotten while we waited
-            try:
-                if entry.engine is None:
-                    try:
-                        entry.engine = Engine(Path(key), options)
-                    except BaseException:
-                        _entries.pop(key, None)
-                        raise
-                else:
-                    options.check_against(entry.engine.options, path)
-            except Exception:
-                lease.forgotten.detach()  # there is nothing to give back
-                raise
-            lease.engine = entry.engine
-            entry.leases.add(lease)
+            if entry.engine is None:
+                try:
+                    entry.engine = Engine(Path(key), options)
+                except BaseException as error:
+                    _entries.pop(key, None)
+                    if isinstance(error, Exception):
+                        lease.forgotten.detach()  # there is nothing to give back
+                    raise
+            _lend(lease, entry, entry.engine, options, path)
             return lease
+
+
+def _lend(lease: Lease, entry: _Entry, engine: Engine, options: Options, path: Path) -> None:
+    try:
+        options.check_against(engine.options, path)
+    except ValueError:
+        lease.forgotten.detach()
+        raise
+    lease.engine = engine
+    entry.leases.add(lease)
+
+
+def _used(entry: _Entry) -> bool:
+    """Whether a handle has a lease; the length of the set also counts what an interrupt left in it, dead."""
+    return any(True for _ in entry.leases)
 
 
 def release(lease: Lease) -> None:
@@ -118,11 +133,11 @@ def _close_unused(key: str) -> None:
         return
     with entry.lock:
         engine = entry.engine
-        if engine is None or entry.leases or _entries.get(key) is not entry:
+        if engine is None or _used(entry) or _entries.get(key) is not entry:
             return
         try:
             if not engine.forked_inside:
-                engine.close()
+                engine.close(unless=lambda: _used(entry))
         finally:
             # Interrupted before it began to close, it is left to the next handle or the exit handler.
             if engine.closed or engine.forked_inside:

@@ -150,8 +150,13 @@ class Worker:
             self._stop.set()
             thread = self._thread
         self._wake.set()
-        if thread is not None and thread.ident != threading.get_ident():
-            thread.join()
+        # One that is not running yet ends by itself.
+        if thread is not None and thread.ident not in (None, threading.get_ident()):
+            try:
+                thread.join()
+            except BaseException:  # interrupted: what it uses is closed next, and a step is short
+                thread.join()
+                raise
         self._thread = None
 
     def _run(self) -> None:
