@@ -28,6 +28,7 @@ def _package(name: str, folder: Path) -> ModuleType:
 
 
 _package("benchmarks", ROOT / "benchmarks")
+reference: Any = importlib.import_module("benchmarks.reference")
 runner: Any = importlib.import_module("benchmarks.runner")
 report: Any = importlib.import_module("benchmarks.report")
 charts: Any = importlib.import_module("benchmarks.charts")

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import apsw
+import store_helpers
 from hermes_state._fastpath import encode
 
-from hermes_state.schema import ddl
 from hermes_state.store import messages
 
 NOW = 1_700_000_000.0
@@ -17,12 +17,9 @@ NOW = 1_700_000_000.0
 
 def connection() -> Iterator[apsw.Connection]:
     """For a fixture: with the tables and the sessions s and t."""
-    conn = apsw.Connection(":memory:")
-    conn.execute("PRAGMA foreign_keys = 1")
-    conn.execute(ddl.SCHEMA_SQL)
-    conn.execute(ddl.HS_INDEXES_SQL)
+    conn = store_helpers.connect()
     for session_id in ("s", "t"):
-        conn.execute("INSERT INTO sessions(id, source, started_at) VALUES(?, 'cli', 1)", (session_id,))
+        store_helpers.add_session(conn, session_id, 1)
     yield conn
     conn.close()
 

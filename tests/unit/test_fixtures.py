@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import processes
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _load(name: str, path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-fixtures: Any = _load("make_fixtures", ROOT / "tools" / "make_fixtures.py")
+fixtures: Any = processes.fixtures()
 
 
 def _value(conn: sqlite3.Connection, sql: str, *params: Any) -> Any:

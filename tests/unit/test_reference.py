@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import sqlite3
 import subprocess
@@ -12,32 +10,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def _package(name: str, folder: Path) -> ModuleType:
-    """The package in ``folder`` under ``name``, found without a change of sys.path."""
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(
-        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-_package("benchmarks", ROOT / "benchmarks")
-reference: Any = importlib.import_module("benchmarks.reference")
-bench_corpus: Any = importlib.import_module("benchmarks.corpus")
+from benchmark_modules import ROOT, bench_corpus, reference
 
 
 @pytest.fixture

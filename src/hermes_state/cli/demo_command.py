@@ -22,9 +22,9 @@ from hermes_state.cli.screen import Screen
 from hermes_state.cli.text import clean
 
 PIPED_WIDTH = 100
+"""Columns of the report where no terminal says how many it has."""
 MOST_TOLD = 100
 """Lines that were refused and are told on standard error."""
-"""Columns of the report where no terminal says how many it has."""
 
 
 @click.command("demo", short_help="Show the store at work on sample conversations.")
@@ -61,7 +61,6 @@ def command(source: Path | None, db: Path | None, indexing: str, trigram: str, a
         path = db or Path(folder) / "state.db"
         settings = demo.Settings(source, path, db is not None, indexing, trigram)
         name = str(source or demo.SAMPLE)
-
         told = 0
 
         def refused(problem: Problem) -> None:

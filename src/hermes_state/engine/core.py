@@ -93,7 +93,9 @@ class Engine:
                 self._worker.written(1)
         except BaseException as error:
             self._is_open = False
-            in_turn([self._worker.stop, partial(self._give_up, conn, error, alone)])
+            met = in_turn([self._worker.stop, partial(self._give_up, conn, error, alone)])
+            if met is not None:
+                raise met from error
             raise
 
     def _give_up(self, conn: apsw.Connection | None, error: BaseException, alone: bool) -> None:

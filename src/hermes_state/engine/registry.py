@@ -15,6 +15,7 @@ import logging
 import os
 import threading
 import weakref
+from contextlib import nullcontext
 from pathlib import Path
 
 from hermes_state import errors
@@ -30,6 +31,7 @@ class Lease:
 
     def __init__(self, key: str) -> None:
         self.key = key
+        self.entry: _Entry
         self.engine: Engine
         self.forgotten = weakref.finalize(self, release_soon, key)
         self.forgotten.atexit = False
@@ -70,37 +72,36 @@ def acquire(path: Path, options: Options) -> Lease:
     links.refuse_foreign(path)
     key = _key(path)
     lease = Lease(key)
-    while True:
-        with _lock:
-            entry = _entries.setdefault(key, _Entry())
-        engine = entry.engine
-        if engine is not None and engine.gate.depth:
-            # This thread is inside it, and who holds the lock may be waiting for that to end.
-            _lend(lease, entry, engine, options, path)
-            return lease
-        with entry.lock:
-            if _entries.get(key) is not entry:
-                continue  # closed and forgotten while we waited
-            if entry.engine is None:
-                try:
-                    entry.engine = Engine(Path(key), options)
-                except BaseException as error:
-                    _entries.pop(key, None)
-                    if isinstance(error, Exception):
-                        lease.forgotten.detach()  # there is nothing to give back
-                    raise
-            _lend(lease, entry, entry.engine, options, path)
-            return lease
-
-
-def _lend(lease: Lease, entry: _Entry, engine: Engine, options: Options, path: Path) -> None:
     try:
-        options.check_against(engine.options, path)
-    except ValueError:
-        lease.forgotten.detach()
+        while not _lend(lease, path, options):
+            pass
+    except Exception:
+        lease.forgotten.detach()  # there is nothing to give back
         raise
-    lease.engine = engine
-    entry.leases.add(lease)
+    return lease
+
+
+def _lend(lease: Lease, path: Path, options: Options) -> bool:
+    """Give the lease its engine, opened where it is not; False if that was closed while we waited for it."""
+    key = lease.key
+    with _lock:
+        entry = _entries.setdefault(key, _Entry())
+    # A thread that is inside does not wait: who holds the lock may be waiting for that to end.
+    inside = entry.engine is not None and entry.engine.gate.depth
+    with nullcontext() if inside else entry.lock:
+        if _entries.get(key) is not entry:
+            return False
+        if entry.engine is None:
+            try:
+                entry.engine = Engine(Path(key), options)
+            except BaseException:
+                _entries.pop(key, None)
+                raise
+        else:
+            options.check_against(entry.engine.options, path)
+        lease.entry, lease.engine = entry, entry.engine
+        entry.leases.add(lease)
+        return True
 
 
 def _used(entry: _Entry) -> bool:
@@ -113,15 +114,12 @@ def release(lease: Lease) -> None:
 
     Interrupted, it is given back when it is forgotten; given back twice, it counts once.
     """
-    with _lock:
-        entry = _entries.get(lease.key)
-    if entry is not None:
-        entry.leases.discard(lease)
-        if lease.engine.gate.depth:
-            # Called from inside an operation of this very engine, which close() would wait for.
-            release_soon(lease.key)
-        else:
-            _close_unused(lease.key)
+    lease.entry.leases.discard(lease)
+    if lease.engine.gate.depth:
+        # Called from inside an operation of this very engine, which close() would wait for.
+        release_soon(lease.key)
+    else:
+        _close_unused(lease.key)
     lease.forgotten.detach()
 
 

@@ -145,18 +145,17 @@ class Worker:
             self._thread = None
 
     def stop(self) -> None:
-        """End the thread after the step it is in; a later ``written`` does not start another."""
+        """End the thread after the step it is in; a later ``written`` does not start another.
+
+        Interrupted, it must be called again, as ``in_turn`` does, before what the thread uses is closed.
+        """
         with self._mutex:
             self._stop.set()
             thread = self._thread
         self._wake.set()
         # One that is not running yet ends by itself.
         if thread is not None and thread.ident not in (None, threading.get_ident()):
-            try:
-                thread.join()
-            except BaseException:  # interrupted: what it uses is closed next, and a step is short
-                thread.join()
-                raise
+            thread.join()
         self._thread = None
 
     def _run(self) -> None:

@@ -34,8 +34,6 @@ Faults = Callable[[apsw.Connection], list[str]]
 
 _COUNT = {"sessions": "SELECT count(*) FROM sessions", "messages": "SELECT count(*) FROM messages"}
 _THERE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
-
-
 _OCCUPIED = "{} exists already; give another name (a backup replaces it with overwrite=True)"
 
 
