@@ -17,6 +17,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -214,6 +215,19 @@ def sound(path: Path | str) -> set[int]:
         ).fetchall()
         assert wrong == [], "sessions whose counter is not the number of their rows"
         return ids
+
+
+def wait_until_released(seconds: float = 30) -> None:
+    """Wait for the threads that close what a garbage collector found, and fail if a store stays open.
+
+    They have no name to be found by and still index when the worker has gone, so the engine is waited for.
+    """
+    from hermes_state.engine import registry
+
+    deadline = time.monotonic() + seconds
+    while registry.open_engines() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert registry.open_engines() == []
 
 
 def threads_of_the_store() -> list[str]:

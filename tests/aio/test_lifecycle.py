@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import program, sound, threads_of_the_store
+from processes import program, sound, threads_of_the_store, wait_until_released
 
 from hermes_state import AsyncSessionDB, SessionDB, errors
 
@@ -148,6 +148,7 @@ def test_a_store_that_nobody_closed_leaves_no_thread(db_path: Path) -> None:
 
     asyncio.run(main())
     gc.collect()
+    wait_until_released()
     deadline = time.monotonic() + 20
     while threads_of_the_store() and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import program, sound, threads_of_the_store
+from processes import program, sound, threads_of_the_store, wait_until_released
 
 from hermes_state import SessionDB, errors
 from hermes_state.engine import registry
@@ -176,7 +176,7 @@ def test_close_from_inside_an_operation_of_the_store_does_not_hang(db_path: Path
         db.close()
 
     db._execute_write(work)
-    _wait_for_no_engine()
+    wait_until_released()
     with SessionDB(db_path) as again:
         assert again.get_session_title("s") == "inside"
 
@@ -263,18 +263,8 @@ def test_handles_that_are_forgotten_release_the_file(tmp_path: Path) -> None:
             db.circle = db  # type: ignore[attr-defined]
         del db
         gc.collect()
-    _wait_for_no_engine()
+    wait_until_released()
     assert len(sound(path)) == 5
-
-
-def _wait_for_no_engine() -> None:
-    """Handles that the collector took are released by threads of their own: wait for those."""
-    import time
-
-    deadline = time.monotonic() + 30
-    while registry.open_engines() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert registry.open_engines() == []
 
 
 def test_a_forgotten_handle_does_not_close_the_file_under_another(tmp_path: Path) -> None:
@@ -287,14 +277,14 @@ def test_a_forgotten_handle_does_not_close_the_file_under_another(tmp_path: Path
     for number in range(50):
         kept.append_message("s", "user", f"row {number}")
     kept.close()
-    _wait_for_no_engine()
+    wait_until_released()
     assert len(sound(path)) == 50
 
 
 def test_a_lease_that_an_interrupt_lost_on_its_way_keeps_no_engine_open(tmp_path: Path) -> None:
     registry.acquire(tmp_path / "state.db", Options())
     gc.collect()
-    _wait_for_no_engine()
+    wait_until_released()
 
 
 def test_a_lease_that_is_given_back_twice_counts_once(tmp_path: Path) -> None:
