@@ -19,6 +19,11 @@ WAL index beside each, so that other databases that this process has open throug
 A descriptor is unlocked as it was locked: its kind is noted at its first lock
 and forgotten when the whole file is unlocked or the descriptor closed.
 
+Closing a descriptor drops the POSIX locks that *others* in this process have on
+the file: a stdlib connection that outlives the last store would be open without a
+lock. So where anybody else here has the file open, a descriptor is not closed but
+kept, without a lock, for the next connection to it, until nobody else has it open.
+
 Sources: fcntl_locking(2) of Linux; the lock bytes of SQLite's file format and
 of its WAL-index format; sqlite3_vfs and the order of the function table that
 an extension is given, which SQLite keeps stable.
@@ -29,9 +34,12 @@ cdef extern from *:
     #ifndef _GNU_SOURCE
     #define _GNU_SOURCE
     #endif
+    #include <dirent.h>
     #include <errno.h>
     #include <fcntl.h>
+    #include <pthread.h>
     #include <stdarg.h>
+    #include <stdlib.h>
     #include <string.h>
     #include <sys/stat.h>
     #include <unistd.h>
@@ -46,8 +54,10 @@ cdef extern from *:
     #define HS_LOCK_BYTES 512
 
     #define HS_FILES 4096
+    #define HS_KEPT 64
 
     enum { HS_UNKNOWN = 0, HS_POSIX = 1, HS_OFD = 2 };
+    enum { HS_NOT_OURS = 0, HS_MAIN = 1, HS_SHM = 2, HS_IS_KEPT = 3 };
 
     typedef void (*hs_syscall)(void);
     typedef struct hs_vfs hs_vfs;
@@ -65,7 +75,7 @@ cdef extern from *:
     static int (*hs_close_before)(int);
     static int (*hs_open_before)(const char *, int, int);
     static unsigned char hs_kind[HS_FDS];
-    static unsigned char hs_main[HS_FDS]; /* 1 for a descriptor that was opened on a watched file */
+    static unsigned char hs_ours[HS_FDS]; /* what APSW's SQLite opened on a watched file */
     static long long hs_ofd_locks;
     static int hs_installed;
 
@@ -126,13 +136,127 @@ cdef extern from *:
        has none. Opening another would do harm: closing it drops the locks of the process. */
     static int hs_says_wal(unsigned long long device, unsigned long long inode) {
         struct stat found;
-        unsigned char *at = hs_main;
-        while ((at = memchr(at, 1, (size_t)(hs_main + HS_FDS - at)))) {
-            if (!fstat((int)(at - hs_main), &found) && (unsigned long long)found.st_ino == inode
-                && (unsigned long long)found.st_dev == device) return hs_is_wal_database((int)(at - hs_main));
-            if (++at == hs_main + HS_FDS) break;
+        unsigned char *at = hs_ours;
+        while ((at = memchr(at, HS_MAIN, (size_t)(hs_ours + HS_FDS - at)))) {
+            if (!fstat((int)(at - hs_ours), &found) && (unsigned long long)found.st_ino == inode
+                && (unsigned long long)found.st_dev == device) return hs_is_wal_database((int)(at - hs_ours));
+            if (++at == hs_ours + HS_FDS) break;
         }
         return 0;
+    }
+
+    /* Descriptors that are kept open without a lock; the oldest first. ``access`` is how each was opened,
+       -1 for one that a fork has made common to two processes: nobody may lock through it again. */
+    static struct hs_kept { int fd, role, access; dev_t device; ino_t inode; int wanted; } hs_kept[HS_KEPT];
+    static int hs_kept_count;
+    static pthread_mutex_t hs_keeping = PTHREAD_MUTEX_INITIALIZER;
+
+    static void hs_before_fork(void) { pthread_mutex_lock(&hs_keeping); }
+
+    static void hs_after_fork(void) {
+        int i;
+        for (i = 0; i < hs_kept_count; i++) hs_kept[i].access = -1;
+        pthread_mutex_unlock(&hs_keeping);
+    }
+
+    /* Whether this process has the file open by a descriptor that is not APSW's SQLite's; notes that at the kept
+       ones of all files too. Where there is no /proc to look in, 0, and nothing is kept. */
+    static int hs_others_have(dev_t device, ino_t inode) {
+        DIR *folder = opendir("/proc/self/fd");
+        struct dirent *entry;
+        struct stat found;
+        int i, fd, have = 0;
+        for (i = 0; i < hs_kept_count; i++) hs_kept[i].wanted = 0;
+        if (!folder) return 0;
+        while ((entry = readdir(folder))) {
+            if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
+            fd = atoi(entry->d_name);
+            if (fd < HS_FDS && hs_ours[fd] != HS_NOT_OURS) continue;
+            if (fstat(fd, &found) || !S_ISREG(found.st_mode)) continue;
+            have |= found.st_ino == inode && found.st_dev == device;
+            for (i = 0; i < hs_kept_count; i++)
+                hs_kept[i].wanted |= found.st_ino == hs_kept[i].inode && found.st_dev == hs_kept[i].device;
+        }
+        closedir(folder);
+        return have;
+    }
+
+    static void hs_forget_kept(int at) {
+        hs_ours[hs_kept[at].fd] = HS_NOT_OURS;
+        hs_kept_count--;
+        memmove(hs_kept + at, hs_kept + at + 1, (size_t)(hs_kept_count - at) * sizeof *hs_kept);
+    }
+
+    static void hs_close_kept(int at) {
+        int fd = hs_kept[at].fd;
+        hs_forget_kept(at);
+        hs_close_before(fd);
+    }
+
+    static void hs_close_unwanted(void) {
+        int i;
+        for (i = hs_kept_count - 1; i >= 0; i--)
+            if (!hs_kept[i].wanted) hs_close_kept(i);
+    }
+
+    /* Close the kept descriptors of files that nobody else here has open any more. */
+    static void hs_sweep(void) {
+        if (!__atomic_load_n(&hs_kept_count, __ATOMIC_ACQUIRE)) return;
+        pthread_mutex_lock(&hs_keeping);
+        hs_others_have(0, 0);
+        hs_close_unwanted();
+        pthread_mutex_unlock(&hs_keeping);
+    }
+
+    /* Keep the descriptor that is to be closed, where the close would drop somebody's locks; 1 if it is kept. */
+    static int hs_keep(int fd, int role) {
+        struct flock all;
+        struct stat found;
+        int keep;
+        if (fstat(fd, &found)) return 0;
+        pthread_mutex_lock(&hs_keeping);
+        keep = hs_others_have(found.st_dev, found.st_ino) && found.st_nlink > 0;
+        hs_close_unwanted();
+        if (keep) {
+            memset(&all, 0, sizeof all);
+            all.l_type = F_UNLCK;
+            all.l_whence = SEEK_SET;
+            keep = !hs_fcntl_before(fd, F_OFD_SETLK, &all);
+        }
+        if (keep) {
+            if (hs_kept_count == HS_KEPT) hs_close_kept(0);
+            memset(hs_kept + hs_kept_count, 0, sizeof *hs_kept);
+            hs_kept[hs_kept_count].fd = fd;
+            hs_kept[hs_kept_count].role = role;
+            hs_kept[hs_kept_count].access = fcntl(fd, F_GETFL) & O_ACCMODE;
+            hs_kept[hs_kept_count].device = found.st_dev;
+            hs_kept[hs_kept_count++].inode = found.st_ino;
+            hs_kind[fd] = HS_UNKNOWN;
+            hs_ours[fd] = HS_IS_KEPT;
+        }
+        pthread_mutex_unlock(&hs_keeping);
+        return keep;
+    }
+
+    /* A kept descriptor of the file, opened for the same, or -1. */
+    static int hs_kept_for(const char *path, int flags) {
+        struct stat found;
+        int i, role, fd = -1, wanted = flags & O_ACCMODE;
+        if (!__atomic_load_n(&hs_kept_count, __ATOMIC_ACQUIRE) || (flags & (O_EXCL | O_TRUNC))) return -1;
+        /* What is opened anew asks for the rights that the file has now. */
+        if (lstat(path, &found) || faccessat(AT_FDCWD, path, wanted == O_RDONLY ? R_OK : R_OK | W_OK, AT_EACCESS))
+            return -1;
+        pthread_mutex_lock(&hs_keeping);
+        for (i = hs_kept_count - 1; i >= 0 && fd < 0; i--)
+            if (hs_kept[i].inode == found.st_ino && hs_kept[i].device == found.st_dev
+                && hs_kept[i].access == wanted) {
+                fd = hs_kept[i].fd;
+                role = hs_kept[i].role;
+                hs_forget_kept(i);
+                hs_ours[fd] = (unsigned char)role;
+            }
+        pthread_mutex_unlock(&hs_keeping);
+        return fd;
     }
 
     /* A WAL index belongs to the database beside it: the first to open one makes it, so that nobody can name
@@ -141,19 +265,23 @@ cdef extern from *:
         struct stat found;
         char main_file[4096];
         size_t length = path ? strlen(path) : 0;
-        int saved = errno, fd = hs_open_before(path, flags, mode);
-        if (fd >= 0 && fd < HS_FDS) {
-            hs_main[fd] = (unsigned char)hs_is_watched(fd);
-            errno = saved;
-        }
-        if (fd < 0 || length <= 4 || length - 4 >= sizeof main_file) return fd;
-        if (strcmp(path + length - 4, "-shm")) return fd;
+        int is_shm = length > 4 && length - 4 < sizeof main_file && !strcmp(path + length - 4, "-shm");
+        int saved = errno, fd = path ? hs_kept_for(path, flags) : -1;
+        errno = saved;
+        if (fd >= 0) return fd;
+        fd = hs_open_before(path, flags, mode);
+        if (fd < 0) return fd;
         saved = errno;
-        memcpy(main_file, path, length - 4);
-        main_file[length - 4] = 0;
-        if (!stat(main_file, &found)
-            && hs_is_listed((unsigned long long)found.st_dev, (unsigned long long)found.st_ino)
-            && !fstat(fd, &found)) hs_watch((unsigned long long)found.st_dev, (unsigned long long)found.st_ino);
+        if (is_shm && !hs_is_watched(fd)) {
+            memcpy(main_file, path, length - 4);
+            main_file[length - 4] = 0;
+            if (!stat(main_file, &found)
+                && hs_is_listed((unsigned long long)found.st_dev, (unsigned long long)found.st_ino)
+                && !fstat(fd, &found))
+                hs_watch((unsigned long long)found.st_dev, (unsigned long long)found.st_ino);
+        }
+        if (fd < HS_FDS)
+            hs_ours[fd] = (unsigned char)(!hs_is_watched(fd) ? HS_NOT_OURS : is_shm ? HS_SHM : HS_MAIN);
         errno = saved;
         return fd;
     }
@@ -205,7 +333,18 @@ cdef extern from *:
     }
 
     static int hs_close(int fd) {
-        if (fd >= 0 && fd < HS_FDS) hs_kind[fd] = hs_main[fd] = HS_UNKNOWN;
+        int saved = errno;
+        if (fd >= 0 && fd < HS_FDS) {
+            /* A POSIX lock of the WAL index is given up by its close; those of the main file are by then. */
+            if ((hs_ours[fd] == HS_MAIN || (hs_ours[fd] == HS_SHM && hs_kind[fd] != HS_POSIX))
+                && hs_keep(fd, hs_ours[fd])) {
+                errno = saved;
+                return 0;
+            }
+            hs_kind[fd] = HS_UNKNOWN;
+            hs_ours[fd] = HS_NOT_OURS;
+        }
+        errno = saved;
         return hs_close_before(fd);
     }
 
@@ -227,12 +366,15 @@ cdef extern from *:
             vfs->xSetSystemCall(vfs, "close", (hs_syscall)hs_close_before);
             return HS_ERROR;
         }
+        pthread_atfork(hs_before_fork, hs_after_fork, hs_after_fork);
         hs_installed = 1;
         return HS_OK_LOAD_PERMANENTLY;
     }
     """
     int hs_installed
+    int hs_kept_count
     long long hs_ofd_locks
+    void hs_sweep()
     void hs_watch(unsigned long long device, unsigned long long inode)
     int hs_descriptors(unsigned long long device, unsigned long long inode)
     int hs_says_wal(unsigned long long device, unsigned long long inode)
@@ -259,6 +401,16 @@ def descriptors(device: int, inode: int) -> int:
 def says_wal(device: int, inode: int) -> bool:
     """Whether the header of a watched file that APSW has open says WAL; no lock is taken or dropped."""
     return hs_says_wal(device, inode) != 0
+
+
+def kept() -> int:
+    """How many descriptors are kept open without a lock, as closing them would drop locks of others here."""
+    return hs_kept_count
+
+
+def sweep() -> None:
+    """Close the kept descriptors of files that nobody else in this process has open any more."""
+    hs_sweep()
 
 
 def locks_taken() -> int:

@@ -107,6 +107,7 @@ class Engine:
                 opening.park(conn, self.path)
         if self.anchored:
             self._anchor.close()
+        protection.closed()
 
     @property
     def anchored(self) -> bool:
@@ -193,7 +194,7 @@ class Engine:
         steps += [self._readers.close, self.face.disconnect, self.upkeep.disconnect, self._indexer.disconnect]
         if self._appender is not None:
             steps.append(partial(self._appender.close, True))
-        met = in_turn([*steps, partial(self._close_last, self._writer.conn)])
+        met = in_turn([*steps, partial(self._close_last, self._writer.conn), protection.closed])
         self._is_open = False
         return met
 

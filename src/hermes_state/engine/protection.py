@@ -6,7 +6,8 @@ the module ``_ofd_locks`` was compiled, APSW's SQLite takes its locks for its op
 instead of for the process: no descriptor that somebody closes drops them, and even a stdlib *writer* in
 this process gets "database is locked" instead of passing ours. A file that was in WAL mode when it was
 opened, and whose locks are seen to be of that kind, needs no anchor then and has none.
-``HERMES_STATE_NO_OFD_LOCKS=1`` leaves that out.
+Nor does a close of ours drop what stdlib connections of this process have: a descriptor that would do so is
+kept for the next store. ``HERMES_STATE_NO_OFD_LOCKS=1`` leaves all that out.
 """
 
 from __future__ import annotations
@@ -84,6 +85,12 @@ def holds(path: Path) -> bool:
     except OSError:
         return False
     return watching() and all(_module.descriptors(each.st_dev, each.st_ino) > 0 for each in found)
+
+
+def closed() -> None:
+    """A store's last connection was closed, its anchor too: close what was kept open only because of that."""
+    if watching():
+        _module.sweep()
 
 
 def load(module: Any) -> None:

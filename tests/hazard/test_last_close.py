@@ -1,0 +1,204 @@
+"""Stdlib connections that outlive the last store of their process: its close leaves them their locks.
+
+POSIX locks of a process are dropped when it closes any descriptor of the file. With the locks of open file
+descriptions a descriptor of ours that would do that is kept, and used again by the next store.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from builds import OFD_LOCKS
+from processes import program
+
+pytestmark = pytest.mark.skipif(not OFD_LOCKS, reason="with POSIX locks any close drops those of the process")
+
+COMMON = """
+import gc, sqlite3, subprocess
+from hermes_state.engine import _ofd_locks
+
+ROUNDS = 30
+INSERT = "INSERT INTO messages(session_id, role, content, timestamp) VALUES ('s', 'user', ?, 1)"
+PEER = '''
+import sqlite3, sys
+for line in sys.stdin:
+    path, text = line.split()
+    conn = sqlite3.connect(path, timeout=0.2)
+    try:
+        if text != "look":
+            conn.execute("INSERT INTO messages(session_id, role, content, timestamp)"
+                         " VALUES ('s', 'user', ?, 1)", (text,))
+            conn.commit()
+            print("stored", flush=True)
+        else:
+            found = [row[0] for row in conn.execute("SELECT content FROM messages ORDER BY 1")]
+            print(*found, *conn.execute("PRAGMA integrity_check").fetchone(), flush=True)
+    except sqlite3.DatabaseError as error:
+        print(error, flush=True)
+    conn.close()
+'''
+peer = subprocess.Popen([sys.executable, "-c", PEER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                        text=True)
+
+def another_process_stores(file, text):
+    peer.stdin.write(f"{file} {text}\\n")
+    peer.stdin.flush()
+    return peer.stdout.readline().strip()
+
+def seen_by_others(file):
+    *rows, integrity = another_process_stores(file, "look").split()
+    assert integrity == "ok", integrity
+    return rows
+
+def made(file):
+    with SessionDB(file) as db:
+        db.create_session("s", "cli")
+    return sqlite3.connect(file, isolation_level=None, timeout=0)
+
+def descriptors():
+    gc.collect()
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+        except OSError:
+            pass  # the listing's own
+    return [name for name in found if name.startswith(path)]
+"""
+
+TRANSACTION = """
+for number in range(ROUNDS):
+    file = f"{path}{number}"
+    own = made(file)
+    own.execute("BEGIN IMMEDIATE")
+    own.execute(INSERT, ("own-one",))
+    for _ in range(2):
+        with SessionDB(file) as db:
+            assert db.message_count() == 0
+    assert another_process_stores(file, "other") == "database is locked"
+    own.execute(INSERT, ("own-two",))
+    own.execute("COMMIT")
+    own.close()
+    assert seen_by_others(file) == ["own-one", "own-two"]
+say(done=True)
+"""
+
+IDLE = """
+for number in range(ROUNDS):
+    file = f"{path}{number}"
+    own = made(file)
+    own.execute("SELECT count(*) FROM messages").fetchone()
+    for turn in range(2):
+        with SessionDB(file) as db:
+            db.append_message("s", "user", f"ours-{turn}")
+    # The peer's close would be the last one and remove the WAL, if the idle connection had lost its lock.
+    assert another_process_stores(file, "other") == "stored"
+    own.execute(INSERT, ("own",))
+    assert seen_by_others(file) == ["other", "ours-0", "ours-1", "own"]
+    own.close()
+say(done=True)
+"""
+
+COUNTED = """
+own = made(path)
+own.execute("SELECT count(*) FROM messages").fetchone()
+counts = []
+for number in range(50):
+    with SessionDB(path) as db:
+        db.append_message("s", "user", f"row {number}")
+        db.search_messages("row")
+    counts.append((len(descriptors()), _ofd_locks.kept()))
+assert len(set(counts[5:])) == 1, counts  # kept ones are used again
+assert counts[-1][1] > 0
+own.close()
+with SessionDB(path) as db:
+    assert db.message_count() == 50
+assert _ofd_locks.kept() == 0
+assert descriptors() == [], descriptors()
+say(done=True)
+"""
+
+MANY_FILES = """
+owns = []
+for number in range(100):
+    owns.append(made(f"{path}{number}"))
+    owns[-1].execute("SELECT count(*) FROM messages").fetchone()
+    with SessionDB(f"{path}{number}") as db:
+        db.append_message("s", "user", "row")
+assert 0 < _ofd_locks.kept() <= 64
+for own in owns:
+    own.close()
+with SessionDB(path) as db:
+    db.create_session("s", "cli")
+assert _ofd_locks.kept() == 0
+assert descriptors() == [], descriptors()
+say(done=True)
+"""
+
+FORKED = """
+own = made(path)
+own.execute("SELECT count(*) FROM messages").fetchone()
+with SessionDB(path) as db:
+    db.append_message("s", "user", "before")
+kept = _ofd_locks.kept()
+assert kept > 0
+rights, to_parent = os.pipe()
+child = os.fork()
+if child == 0:
+    # Through a description that both have, a lock of the one would be a lock of the other.
+    db = SessionDB(path)
+    db._conn.execute("BEGIN IMMEDIATE")
+    os.write(to_parent, b"x")
+    time.sleep(60)
+os.read(rights, 1)
+db = SessionDB(path, patience=0.2)
+try:
+    db.append_message("s", "user", "let in")
+    refused = False
+except errors.StoreBusyError:
+    refused = True
+os.kill(child, signal.SIGKILL)
+os.waitpid(child, 0)
+db.append_message("s", "user", "after")
+db.close()
+own.execute(INSERT, ("own",))
+own.close()
+assert refused
+assert seen_by_others(path) == ["after", "before", "own"]
+say(done=True)
+"""
+
+DELETED = """
+own = made(path)
+own.execute("SELECT count(*) FROM messages").fetchone()
+SessionDB(path).close()
+assert _ofd_locks.kept() > 0
+for end in ("", "-wal", "-shm"):
+    os.unlink(path + end)
+with SessionDB(path) as db:
+    db.create_session("new", "cli")
+    assert db.get_session("s") is None
+own.close()
+with SessionDB(path) as db:
+    assert db.get_session("new")
+assert _ofd_locks.kept() == 0
+say(done=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(TRANSACTION, id="a transaction stays exclusive"),
+        pytest.param(IDLE, id="an idle connection keeps its WAL"),
+        pytest.param(COUNTED, id="descriptors are used again"),
+        pytest.param(MANY_FILES, id="descriptors are bounded"),
+        pytest.param(FORKED, id="a fork shares no lock"),
+        pytest.param(DELETED, id="a deleted file is gone"),
+    ],
+)
+def test_a_stdlib_connection_keeps_its_locks_across_the_last_close(tmp_path: Path, code: str) -> None:
+    with program(COMMON + code, tmp_path / "state.db") as running:
+        assert running.finish()[-1] == {"done": True}
