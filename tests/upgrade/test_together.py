@@ -108,7 +108,7 @@ def test_an_upgrade_killed_before_any_of_its_statements_is_completed_by_the_next
         shutil.copy(made, path)
         with program(KILLED_AT_STATEMENT, path, limit) as killed:
             ended = killed.finish(status=None)
-        # How many index steps there are depends on how long each takes: one may end before its last statement.
+        # How many index steps there are depends on how long they take: the last statement may not come.
         assert ended == [] or (ended[0]["statements"] < limit and limit > total // 2)
         _complete_after_kill(path, facts)
 
