@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -23,12 +24,26 @@ def _stored(db: Any) -> Any:
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 def test_a_call_on_a_file_that_went_away_is_an_error_and_nothing_is_lost_in_silence(
-    db: Any, db_path: Path, how: str
+    db: Any, db_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    looked, gone = Event(), Event()
+    checkpoint = db._engine._worker._checkpoint
+
+    def late() -> None:
+        gone.wait()
+        try:
+            checkpoint()
+        finally:
+            looked.set()
+
+    # The worker opens its connection for checkpoints when the name leads elsewhere already.
+    monkeypatch.setattr(db._engine._worker, "_checkpoint", late)
     _stored(db)
     os.rename(db_path, f"{db_path}.old")
     if how == "replaced":
         shutil.copyfile(f"{db_path}.old", db_path)
+    gone.set()
+    looked.wait()
     for write in (
         lambda: db.append_message("s", "user", "lost?"),
         lambda: db.append_messages("s", [{"role": "user", "content": "lost?"}]),

@@ -12,6 +12,7 @@ import pytest
 
 from hermes_state import SessionDB
 from hermes_state.engine import opening
+from hermes_state.engine.identity import Place
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 FILES = sorted(SRC.rglob("*.py"))
@@ -159,11 +160,13 @@ def test_no_module_evaluates_or_unpickles() -> None:
 
 
 def connections(path: Path) -> dict[str, apsw.Connection]:
+    place = Place(path)
+    place.note()
     return {
         "writer": opening.connect_writer(path, durability="full", triggers=False),
         "face": opening.connect_writer(path, durability="full", triggers=True),
-        "reader": opening.connect_reader(path, readonly=False),
-        "appender": opening.connect_appender(path, durability="full"),
+        "reader": opening.connect_reader(place, readonly=False),
+        "appender": opening.connect_appender(place, durability="full"),
     }
 
 

@@ -24,7 +24,7 @@ from hermes_state.engine import transaction as tx
 from hermes_state.engine.damage import FullText, IndexDamage
 from hermes_state.engine.face import Face
 from hermes_state.engine.gate import Gate, in_turn
-from hermes_state.engine.identity import identity, keep_for_ever
+from hermes_state.engine.identity import Place, keep_for_ever
 from hermes_state.engine.indexer import Indexer
 from hermes_state.engine.options import Options as Options
 from hermes_state.engine.readers import Loan, ReaderPool
@@ -57,6 +57,7 @@ class Engine:
         self.read_only: errors.HermesStateError | None = None
         self.damage = IndexDamage(path)
         self.full_text = FullText(path)
+        self.place = Place(path)
         self.upkeep = Upkeep(self)
         self._open()
 
@@ -67,12 +68,13 @@ class Engine:
         protection.install()
         opening.make_private(self.path)
         protection.watch(self.path)
+        self.place.note()
         conn, alone = opening.connect_first(self.path, durability=self.options.durability)
         self._anchor: Any = None
         self.journal_mode = "wal"
         self.read_only = None
         self._readers = ReaderPool(
-            lambda: opening.connect_reader(self.path, readonly=self.read_only is not None)
+            lambda: opening.connect_reader(self.place, readonly=self.read_only is not None)
         )
         self._worker = Worker(
             self.upkeep.worker_step, self.upkeep.checkpoint, self.upkeep.wal_grown, self.upkeep.merge_step
@@ -81,11 +83,11 @@ class Engine:
             if not alone:
                 self._anchor, self.journal_mode = opening.open_anchor(self.path)
                 protection.watch(self.path)
-            self._identity = identity(self.path)
             if conn is None or not alone:
                 conn = opening.connect_writer(
                     self.path, durability=self.options.durability, triggers=False, opened=conn
                 )
+            self.place.check("open")
             self._open_writer(conn)
             opening.tighten(self.path)
             self._is_open = True
@@ -117,7 +119,7 @@ class Engine:
     def _open_writer(self, conn: apsw.Connection) -> None:
         self._appender: apsw.Connection | None = None
         self._writer = Writer(conn, self.path, self._apply, self._at_once)
-        self._indexer = Indexer(self.path, self._writer)
+        self._indexer = Indexer(self.place, self._writer)
         self.upkeep.upgrading = False
         try:
             if conn.readonly("main"):
@@ -200,7 +202,7 @@ class Engine:
 
     def _close_last(self, writer: apsw.Connection) -> None:
         """Close the writer and the anchor; the last one removes the WAL, if it is still this file's."""
-        there = identity(self.path) == self._identity
+        there = self.place.unchanged
         if there and not self.anchored:
             opening.close_last(writer, self.path)
             return
@@ -251,21 +253,11 @@ class Engine:
         with self.gate.enter():
             if not self._is_open:
                 self._reopen(operation)
-            self._check_identity(operation)
+            self.place.check(operation)
             try:
                 yield
             except apsw.Error as error:
                 raise errors.translate(error, self.path, operation) from error
-
-    def _check_identity(self, operation: str) -> None:
-        """Refuse to go on once the file's name leads to another file, or to none.
-
-        What is written then nobody would find, and a connection that is opened then would be
-        to the other file.
-        """
-        if identity(self.path) != self._identity:
-            words = "disk I/O error: the file was replaced or deleted while it was open"
-            raise errors.make(errors.StoreReplacedError, words, self.path, operation)
 
     def _reopen(self, operation: str) -> None:
         with self._opening:
@@ -321,7 +313,7 @@ class Engine:
             self.gate.arrive(local, depth)
             if not self._is_open:
                 self._reopen(operation)
-            self._check_identity(operation)
+            self.place.check(operation)
             if self.journal_mode == "wal" or self.read_only is not None:
                 return fn(self._readers.take(loan))
             with self._reading(operation) as conn:
@@ -399,7 +391,7 @@ class Engine:
             self.gate.arrive(local, depth)
             if not self._is_open:
                 self._reopen(operation)
-            self._check_identity(operation)
+            self.place.check(operation)
             self._writable(operation)
             waiting = self._patience(patience.MESSAGE_PATIENCE_S)
             ids = self.upkeep.spared(lambda: self._writer.store(group, waiting, operation))
@@ -457,7 +449,7 @@ class Engine:
             return None
         if self._appender is None:
             self._appender = opening.connect_appender(
-                self.path, durability=self.options.durability, inline=inline
+                self.place, durability=self.options.durability, inline=inline
             )
         try:
             return message_writes.append_at_once(self._appender, groups)

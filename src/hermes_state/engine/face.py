@@ -256,8 +256,10 @@ class Face:
     def _connect(self) -> apsw.Connection:
         engine = self._engine
         if engine.read_only is not None:
-            return opening.connect_reader(engine.path, readonly=True)
-        conn = opening.connect_writer(engine.path, durability=engine.options.durability, triggers=True)
+            return opening.connect_reader(engine.place, readonly=True)
+        conn = opening.connect_writer(
+            engine.path, durability=engine.options.durability, triggers=True, place=engine.place
+        )
         conn.set_update_hook(self._updated)
         self._lacking = bool(tables.lacking(conn))
         if not self._lacking:

@@ -14,6 +14,7 @@ import apsw
 from hermes_state import errors
 from hermes_state.engine import opening
 from hermes_state.engine import transaction as tx
+from hermes_state.engine.identity import Place
 from hermes_state.engine.patience import BUSY_MS, Patience
 from hermes_state.engine.writer import Writer
 from hermes_state.search import at_once, forgetting, indexing
@@ -28,12 +29,13 @@ class Indexer:
     again.
 
     Args:
-        path: the database file.
+        place: the database file.
         writer: whose line it stands in.
     """
 
-    def __init__(self, path: Path, writer: Writer) -> None:
-        self._path = path
+    def __init__(self, place: Place, writer: Writer) -> None:
+        self._place = place
+        self._path = place.path
         self._writer = writer
         self._mutex = threading.RLock()
         self._conn: apsw.Connection | None = None
@@ -42,7 +44,7 @@ class Indexer:
     def connection(self) -> apsw.Connection:
         """The connection, opened where it is not."""
         if self._conn is None:
-            conn = opening.connect_writer(self._path, durability="normal", triggers=False)
+            conn = opening.connect_writer(self._path, durability="normal", triggers=False, place=self._place)
             try:
                 at_once.prepare_steps(conn)
             except BaseException:

@@ -15,7 +15,7 @@ import apsw
 from hermes_state import errors
 from hermes_state.engine import links, patience, protection, wal
 from hermes_state.engine.fetch import ReadConnection
-from hermes_state.engine.identity import Identity, identity
+from hermes_state.engine.identity import Identity, Place, identity
 from hermes_state.search import at_once, tables
 from hermes_state.store import message_writes
 
@@ -216,14 +216,20 @@ def _journal_mode(anchor: Any, path: Path) -> str:
 
 
 def connect(
-    path: Path, *, readonly: bool = False, kind: type[apsw.Connection] = apsw.Connection
+    path: Path,
+    *,
+    readonly: bool = False,
+    kind: type[apsw.Connection] = apsw.Connection,
+    place: Place | None = None,
 ) -> apsw.Connection:
-    """An APSW connection with the settings that all roles share."""
+    """An APSW connection with the settings that all roles share; to no other file than that of ``place``."""
     flags = apsw.SQLITE_OPEN_READONLY if readonly else apsw.SQLITE_OPEN_READWRITE
     conn: apsw.Connection | None = None
     try:
         name = _name(path)
         conn = kind(name, flags=flags if name == str(path) else _IMMUTABLE, vfs=_vfs)
+        if place is not None:
+            place.check("open")
         conn.set_busy_timeout(patience.BUSY_MS)
         conn.config(apsw.SQLITE_DBCONFIG_ENABLE_FKEY, 1)
         conn.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
@@ -248,10 +254,15 @@ def _give_up(conn: apsw.Connection | None, error: BaseException, path: Path, ope
 
 
 def connect_writer(
-    path: Path, *, durability: str, triggers: bool, opened: apsw.Connection | None = None
+    path: Path,
+    *,
+    durability: str,
+    triggers: bool,
+    opened: apsw.Connection | None = None,
+    place: Place | None = None,
 ) -> apsw.Connection:
     """A connection for writing, ``opened`` where it is: no autocheckpoint, and triggers as asked."""
-    conn = opened or connect(path)
+    conn = opened or connect(path, place=place)
     try:
         conn.wal_autocheckpoint(0)
         conn.execute(f"PRAGMA journal_size_limit={WAL_KEEP_BYTES}")
@@ -263,17 +274,19 @@ def connect_writer(
         # They may do what they may do on a connection of the stdlib.
         conn.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, int(not triggers))
         conn.config(apsw.SQLITE_DBCONFIG_ENABLE_VIEW, int(triggers))
+        if place is not None:
+            place.check_opened(conn)
     except BaseException as error:  # noqa: BLE001 - raised again
         _give_up(None if opened else conn, error, path, "open")
     return conn
 
 
-def connect_appender(path: Path, *, durability: str, inline: bool = False) -> apsw.Connection:
+def connect_appender(place: Place, *, durability: str, inline: bool = False) -> apsw.Connection:
     """A connection that only appends messages, in autocommit; the caller waits for locks itself.
 
     ``inline``: each INSERT brings its row into the index, too.
     """
-    conn = connect_writer(path, durability=durability, triggers=False)
+    conn = connect_writer(place.path, durability=durability, triggers=False, place=place)
     try:
         message_writes.prepare_appender(conn)
         if inline:
@@ -282,18 +295,19 @@ def connect_appender(path: Path, *, durability: str, inline: bool = False) -> ap
             conn.execute("PRAGMA cache_size=-4096")
         conn.set_busy_timeout(0)
     except BaseException as error:  # noqa: BLE001 - raised again
-        _give_up(conn, error, path, "open")
+        _give_up(conn, error, place.path, "open")
     return conn
 
 
-def connect_reader(path: Path, *, readonly: bool) -> apsw.Connection:
+def connect_reader(place: Place, *, readonly: bool) -> apsw.Connection:
     """A connection that only reads."""
-    conn = connect(path, readonly=readonly, kind=ReadConnection)
+    conn = connect(place.path, readonly=readonly, kind=ReadConnection, place=place)
     try:
         conn.execute("PRAGMA cache_size=-8192")
         conn.execute("PRAGMA temp_store=MEMORY")
         tables.prepare_connection(conn)
         conn.execute("PRAGMA query_only=ON")
+        place.check_opened(conn)
     except BaseException as error:  # noqa: BLE001 - raised again
-        _give_up(conn, error, path, "open a reader")
+        _give_up(conn, error, place.path, "open a reader")
     return conn

@@ -375,7 +375,10 @@ class Upkeep:
         with self._checkpointing:
             if self._checkpointer is None:
                 self._checkpointer = opening.connect_writer(
-                    self._engine.path, durability=self._engine.options.durability, triggers=False
+                    self._engine.path,
+                    durability=self._engine.options.durability,
+                    triggers=False,
+                    place=self._engine.place,
                 )
             conn = self._checkpointer
             if self._copy_back(conn) > WAL_FRAMES:

@@ -118,10 +118,11 @@ class Worker:
         self._last_write = now
         if self._first_unchecked is None:
             self._first_unchecked = now
-        if self._thread is None:
-            self._start()
+        # First of all, so that a thread that starts now finds that it has work.
         if not self._wake.is_set():
             self._wake.set()
+        if self._thread is None:
+            self._start()
 
     @property
     def overloaded(self) -> bool:
@@ -159,6 +160,7 @@ class Worker:
         self._thread = None
 
     def _run(self) -> None:
+        said = ""
         while not self._stop.is_set():
             self._wake.wait(IDLE_S)
             if self._stop.is_set():
@@ -168,13 +170,16 @@ class Worker:
                     self._work()
                 else:
                     self._merge()
+                said = ""
             except errors.StoreBusyError:
                 # Another process has the lock: its turn, then ours.
                 self._pause(_AFTER_BUSY_S)
                 self._wake.set()
             except (apsw.Error, errors.HermesStateError) as error:
                 # Nothing is lost: the rows stay above the watermark, for the next step, search or open.
-                log.warning("background work failed, trying again in %.0f s: %s", _RETRY_AFTER_S, error)
+                level = logging.DEBUG if str(error) == said else logging.WARNING
+                said = str(error)
+                log.log(level, "background work failed, trying again in %.0f s: %s", _RETRY_AFTER_S, said)
                 self._pause(_RETRY_AFTER_S)
                 self._wake.set()
 
