@@ -57,6 +57,34 @@ def test_patience_gives_up_when_its_time_is_used_up(monkeypatch: pytest.MonkeyPa
     assert len(set(steps)) == len(steps), "every pause is random"
 
 
+def test_a_standstill_of_the_process_is_not_taken_off_its_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has the lock may have stood still as well: the wait goes on when the process does."""
+    now = [0.0]
+    stops = iter([25.0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds + next(stops, 0.0)
+
+    class Held:
+        def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+            sleep(timeout)
+            return False
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    waiting = Patience(20.0)
+    assert waiting.pause()
+    assert waiting.left == pytest.approx(15.0, abs=0.1)  # its own length is the most that is given back
+    while waiting.pause():
+        pass
+    assert waiting.waited == pytest.approx(40.0)
+
+    stops = iter([7.0, 0.0, 6.0])
+    waiting = Patience(20.0)
+    assert not waiting.acquire(Held())
+    assert waiting.waited == pytest.approx(33.0)
+
+
 # -- the line and group commit --
 
 

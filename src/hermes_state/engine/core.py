@@ -344,9 +344,9 @@ class Engine:
 
     # -- writing --
 
-    def _patience(self, default: float = patience.OTHER_PATIENCE_S) -> patience.Patience:
-        given = self.options.patience
-        return patience.Patience(default if given is None else given)
+    def _patience(self, default: float | None = None) -> patience.Patience:
+        given = patience.OTHER_PATIENCE_S if default is None else default
+        return patience.Patience(given if self.options.patience is None else self.options.patience)
 
     @property
     def message_patience(self) -> float:
@@ -378,7 +378,7 @@ class Engine:
         """
         with self.inside(operation):
             self._writable(operation)
-            waiting = self._patience(patience.OTHER_PATIENCE_S if seconds is None else seconds)
+            waiting = self._patience(seconds)
             result = self.upkeep.spared(lambda: self._writer.run(fn, waiting, operation))
             self._worker.written(rows)
             return result

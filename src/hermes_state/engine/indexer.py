@@ -59,7 +59,7 @@ class Indexer:
         Whoever has it may be waiting for another process, with more patience than ours.
         """
         try:
-            if not self._mutex.acquire(timeout=min(waiting.left, threading.TIMEOUT_MAX)):
+            if not waiting.acquire(self._mutex):
                 raise errors.busy(self._path, operation, waiting.waited)
             return fn(self.connection())
         finally:

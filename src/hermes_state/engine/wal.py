@@ -10,8 +10,9 @@ import logging
 import random
 import sqlite3
 import threading
-import time
 from typing import Any
+
+from hermes_state.engine.patience import Patience
 
 log = logging.getLogger("hermes_state")
 
@@ -62,19 +63,19 @@ def apply_wal_with_fallback(conn: Any, *, db_label: str = "state.db") -> str:
 
 def _set_wal(conn: Any) -> str:
     """Ask for WAL, patiently; the mode that SQLite answers."""
-    deadline = time.monotonic() + _PATIENCE_S
+    waiting = Patience(_PATIENCE_S)
     io_tries = 0
     while True:
         try:
             row = conn.execute("PRAGMA journal_mode=WAL").fetchone()
         except sqlite3.OperationalError as error:
             words = str(error).lower()
-            if not any(passing in words for passing in _PASSING) or time.monotonic() > deadline:
+            if not any(passing in words for passing in _PASSING) or waiting.left <= 0.0:
                 raise
             io_tries += "i/o" in words
             if io_tries >= _IO_TRIES:
                 raise
-            time.sleep(random.uniform(0.001, 0.050))  # noqa: S311 - jitter, not a secret
+            waiting.sleep(random.uniform(0.001, 0.050))  # noqa: S311 - jitter, not a secret
             continue
         return str(row[0]).lower() if row else "delete"
 

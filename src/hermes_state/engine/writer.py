@@ -92,7 +92,7 @@ class Writer:
                     self._owned = place.owner = True
                     return True
                 self._line.append(place)
-            got = place.wake.acquire(timeout=min(patience.left, threading.TIMEOUT_MAX))
+            got = patience.acquire(place.wake)
         except BaseException:  # interrupted
             # It may have come right after we were woken: then there is nothing more to wait for.
             if not self._withdraw(place) and not (place.owner or place.done):
