@@ -20,7 +20,7 @@ INSERT = "INSERT INTO messages(session_id, role, content, timestamp) VALUES ('s'
 path, rounds = sys.argv[1], int(sys.argv[2])
 PEER = '''
 import sqlite3, sys
-conn = sqlite3.connect(sys.argv[1], timeout=20, isolation_level=None)
+conn = sqlite3.connect(sys.argv[1], timeout=300, isolation_level=None)
 print("READY", flush=True)
 for line in sys.stdin:
     try:
@@ -33,6 +33,7 @@ for line in sys.stdin:
     except sqlite3.OperationalError as error:
         print("ERROR", error, flush=True)
 '''
+os.makedirs(os.path.dirname(path), exist_ok=True)  # the other process may come first
 if os.environ.get("OPENED_BEFORE"):
     # The file is in WAL mode when it is opened, and its locks are of the kind that needs no anchor.
     SessionDB(path).close()
@@ -50,7 +51,7 @@ def read_by_stdlib(read):
     # With POSIX locks the snapshot of a stdlib connection of this process may move while it is read: what is
     # read may look damaged then, and is read again.
     while True:
-        other = sqlite3.connect(path, timeout=20)
+        other = sqlite3.connect(path, timeout=300)
         try:
             return read(other)
         except sqlite3.DatabaseError as error:
@@ -76,7 +77,7 @@ expected = 1
 def verify():
     db.close()
     peer.stdin.close()
-    peer.wait(30)
+    peer.wait(300)
     conn = sqlite3.connect(path)
     assert conn.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
     count = conn.execute("SELECT COUNT(*) FROM messages").fetchone()[0]
@@ -117,7 +118,7 @@ for number in range(rounds):
     read_by_stdlib(count)
     subprocess.run([sys.executable, "-c", '''
 import sqlite3, sys
-conn = sqlite3.connect(sys.argv[1], timeout=20, isolation_level=None)
+conn = sqlite3.connect(sys.argv[1], timeout=300, isolation_level=None)
 conn.execute("BEGIN IMMEDIATE")
 conn.execute("INSERT INTO messages(session_id, role, content, timestamp) VALUES ('s', 'user', 'x', 1)")
 conn.execute("UPDATE sessions SET message_count = message_count + 1 WHERE id = 's'")
@@ -155,7 +156,7 @@ verify()
 
 STDLIB_WRITES_BETWEEN = """
 # A stdlib writer in this process between our transactions: both are stored.
-other = sqlite3.connect(path, timeout=20, isolation_level=None)
+other = sqlite3.connect(path, timeout=300, isolation_level=None)
 for number in range(rounds):
     db.append_message("s", "user", "ours")
     other.execute("BEGIN IMMEDIATE")

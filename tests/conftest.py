@@ -14,6 +14,10 @@ ROOT = Path(__file__).resolve().parent.parent
 # tests/corpus.py, tests/matcher.py and the like are imported by their plain names.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import limits  # noqa: E402
+
+limits.stretch()
+
 # How long an example takes says nothing where other programs use the machine.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")

@@ -18,6 +18,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -25,15 +26,20 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PEER = ROOT / "tests" / "peers" / "v11_peer.py"
-TIMEOUT = 120.0
+TIMEOUT = 300.0
 """Seconds after which a program hangs, on a busy machine, too."""
+PEER_ENV = {"V11_TIMEOUT": "60"}
+"""The older program has a second of patience; whoever holds the lock may stand still for longer here."""
 INDEXES = ("messages_fts", "messages_fts_trigram")
 
-PREAMBLE = """
+PREAMBLE = (
+    f"TESTS = {str(ROOT / 'tests')!r}"
+    + """
 import faulthandler, json, os, signal, sys, threading, time, warnings
 from hermes_state import SessionDB, errors
-from hermes_state.engine import upkeep
-upkeep.CLOSE_UPGRADE_S = 120.0  # a close completes an upgrade, however busy the machine is
+sys.path.append(TESTS)
+import limits
+limits.stretch()
 faulthandler.enable()
 path, *args = sys.argv[1:]
 
@@ -45,6 +51,7 @@ def barrier():
     print("READY", flush=True)
     sys.stdin.readline()
 """
+)
 
 
 class Program:
@@ -138,7 +145,7 @@ def program(code: str, path: Path | str, *args: object, options: tuple[str, ...]
 
 def peer(path: Path | str, command: str, *arguments: object) -> Program:
     """Start the v11-style program with a command and its options."""
-    return Program([sys.executable, str(PEER), str(path), command, *map(str, arguments)])
+    return Program([sys.executable, str(PEER), str(path), command, *map(str, arguments)], PEER_ENV)
 
 
 def peer_says(path: Path | str, command: str, *arguments: object) -> Any:
@@ -149,7 +156,7 @@ def peer_says(path: Path | str, command: str, *arguments: object) -> Any:
 
 _ELSEWHERE = """
 import ast, sqlite3, sys
-conn = sqlite3.connect(sys.argv[1], timeout=30)
+conn = sqlite3.connect(sys.argv[1], timeout=300)
 for sql, rows in ast.literal_eval(sys.stdin.read()):
     found = conn.execute(sql).fetchall() if rows is None else conn.executemany(sql, rows).fetchall()
 conn.commit()
@@ -190,14 +197,14 @@ def fixtures() -> ModuleType:
 
 def value(path: Path | str, sql: str, *params: Any) -> Any:
     """The first column of the first row, through the stdlib."""
-    with closing(sqlite3.connect(path, timeout=30)) as conn:
+    with closing(sqlite3.connect(path, timeout=300)) as conn:
         row = conn.execute(sql, params).fetchone()
         return None if row is None else row[0]
 
 
 def sound(path: Path | str) -> set[int]:
     """Fail unless file, both indexes, counters and stamp agree with the rows; returns the message ids."""
-    with closing(sqlite3.connect(path, timeout=30)) as conn:
+    with closing(sqlite3.connect(path, timeout=300)) as conn:
         assert conn.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert conn.execute("PRAGMA foreign_key_check").fetchall() == []
         assert conn.execute("SELECT version FROM schema_version").fetchall() == [(11,)]
@@ -217,17 +224,23 @@ def sound(path: Path | str) -> set[int]:
         return ids
 
 
-def wait_until_released(seconds: float = 30) -> None:
+def wait_until_released() -> None:
     """Wait for the threads that close what a garbage collector found, and fail if a store stays open.
 
     They have no name to be found by and still index when the worker has gone, so the engine is waited for.
     """
     from hermes_state.engine import registry
 
-    deadline = time.monotonic() + seconds
-    while registry.open_engines() and time.monotonic() < deadline:
+    until(lambda: not registry.open_engines(), "no store is open any more")
+
+
+def until(true: Callable[[], object], what: str) -> None:
+    """Wait until ``true()`` is: looked at 10,000 times, however long the machine stands still in between."""
+    for _ in range(10_000):
+        if true():
+            return
         time.sleep(0.01)
-    assert registry.open_engines() == []
+    raise AssertionError(f"it never came: {what}")
 
 
 def threads_of_the_store() -> list[str]:

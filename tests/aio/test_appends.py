@@ -18,17 +18,21 @@ from hermes_state import AsyncSessionDB, SessionDB, errors
 
 @contextmanager
 def held_up(db: AsyncSessionDB) -> Iterator[None]:
-    """The storing thread waits, as behind another process's transaction, while the block runs."""
+    """The storing thread waits, as behind another process's transaction, while the block runs.
+
+    The worker is stopped, so that nobody else comes to stand in the line.
+    """
+    db.db._engine._worker.stop()
     inside, release = threading.Event(), threading.Event()
 
     def hold() -> None:
         with db.db._engine.exclusive("test"):
             inside.set()
-            assert release.wait(30)
+            release.wait()
 
     thread = threading.Thread(target=hold)
     thread.start()
-    assert inside.wait(30)
+    assert inside.wait(300)
     try:
         yield
     finally:

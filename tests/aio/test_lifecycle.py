@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import program, sound, threads_of_the_store, wait_until_released
+from processes import program, sound, threads_of_the_store, until, wait_until_released
 
 from hermes_state import AsyncSessionDB, SessionDB, errors
 
@@ -101,7 +101,7 @@ def test_a_call_that_is_cancelled_before_its_turn_does_not_run(db_path: Path) ->
 
         def hold(_: SessionDB) -> None:
             inside.set()
-            assert release.wait(30)
+            assert release.wait(300)
 
         holding = asyncio.ensure_future(db.run(hold))
         while not inside.is_set():
@@ -130,7 +130,7 @@ def test_no_more_calls_run_at_a_time_than_threads(db_path: Path) -> None:
                 with counting:
                     running += 1
                     most = max(most, running)
-                together.wait(30)
+                together.wait(300)
                 with counting:
                     running -= 1
 
@@ -149,10 +149,7 @@ def test_a_store_that_nobody_closed_leaves_no_thread(db_path: Path) -> None:
     asyncio.run(main())
     gc.collect()
     wait_until_released()
-    deadline = time.monotonic() + 20
-    while threads_of_the_store() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert threads_of_the_store() == []
+    until(lambda: not threads_of_the_store(), "no thread is left")
     assert len(sound(db_path)) == 1
 
 

@@ -43,7 +43,7 @@ def test_the_name_is_imported_at_its_first_use(tmp_path: Path) -> None:
         "assert 'AsyncSessionDB' in hermes_state.__all__; hermes_state.AsyncSessionDB; "
         "assert 'asyncio' in sys.modules"
     )
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=300)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         hermes_state.Nothing  # noqa: B018
 

@@ -276,7 +276,7 @@ def test_the_stdlib_may_read_and_back_up_the_file_in_the_same_process(
             except sqlite3.DatabaseError:
                 if exact:
                     raise
-        writer.communicate(timeout=60)
+        writer.communicate(timeout=300)
         assert writer.returncode == 0
     assert db.message_count("s") == 240
     assert len(db.search_messages("elsewhere", limit=-1)) == 200

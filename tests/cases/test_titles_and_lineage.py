@@ -147,7 +147,7 @@ def test_processes_that_want_one_title_at_once_get_one_each(make_db: Any, db_pat
         assert owner.stdin is not None
         owner.stdin.write("\n")
         owner.stdin.flush()
-    got = [title for owner in owners for title in owner.communicate(timeout=60)[0].splitlines()]
+    got = [title for owner in owners for title in owner.communicate(timeout=300)[0].splitlines()]
     assert [owner.returncode for owner in owners] == [0, 0]
     assert sorted(got) == sorted(["shared", *(f"shared #{number}" for number in range(2, 41))])
     assert db.get_next_title_in_lineage("shared") == "shared #41"

@@ -163,7 +163,7 @@ def test_a_vacuum_is_watched_without_being_touched(
         """Now and then wait for the thread that tells, which would else run when the machine lets it."""
         if next(looks) % 50 == 0:
             told.clear()
-            assert told.wait(60)
+            assert told.wait(300)
         return looked(watch)
 
     def tell(done: int, total: int) -> None:

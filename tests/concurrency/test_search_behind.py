@@ -17,17 +17,18 @@ from hermes_state.engine import upkeep
 @pytest.fixture
 def behind(db: Any, db_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A store with indexed rows, and rows that cannot be indexed: another process holds the lock."""
-    monkeypatch.setattr(upkeep, "SEARCH_WAIT_S", 0.05)
     db.create_session("s", "cli")
     db.create_session("t", "telegram")
     for number in range(6):
         db.append_message("s" if number % 2 else "t", "user", f"docker indexed {number} 广西")
     assert len(db.search_messages("indexed")) == 6
     db._engine._worker.stop()
+    db._engine.upkeep.catch_up()
+    monkeypatch.setattr(upkeep, "SEARCH_WAIT_S", 0.05)
     for number in range(6, 10):
         db.append_message("s" if number % 2 else "t", "user", f"docker waiting {number} 桂林")
     assert db.store_info()["index_pending"]
-    holder = peer(db_path, "hold-lock", "--no-init", "--seconds", "60")
+    holder = peer(db_path, "hold-lock", "--no-init", "--seconds", "600")
     db.holder = holder
     with holder:
         holder.ready()
@@ -83,10 +84,10 @@ def test_a_search_does_not_wait_for_a_thread_that_waits_longer_for_the_lock(behi
     assert set(_ids(behind.search_messages("waiting"))) == {7, 8, 9, 10}
     assert outcome == [], "it waits still"
     behind.holder.kill()
-    thread.join(60)
+    thread.join(300)
     assert outcome[0][0] == 4
 
 
 def test_a_search_with_a_time_limit_scans_what_waits_too(behind: Any) -> None:
-    assert set(_ids(behind.search_messages("waiting", time_limit=30.0))) == {7, 8, 9, 10}
+    assert set(_ids(behind.search_messages("waiting", time_limit=300.0))) == {7, 8, 9, 10}
     assert behind.holder.process.poll() is None, "the lock is held still"

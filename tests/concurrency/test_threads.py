@@ -20,7 +20,7 @@ def _together(number: int, work: Callable[[int], None]) -> None:
 
     def run(index: int) -> None:
         try:
-            start.wait(60)
+            start.wait(300)
             work(index)
         except BaseException as error:
             raised.append(error)
@@ -29,7 +29,7 @@ def _together(number: int, work: Callable[[int], None]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
         assert not thread.is_alive()
     if raised:
         raise raised[0]
@@ -136,17 +136,17 @@ def test_idle_threads_that_once_read_hold_no_connection(make_db: Any) -> None:
         db.get_messages("s")
         db.search_messages("words")
         read.release()
-        done.wait(60)
+        done.wait(300)
 
     threads = [threading.Thread(target=idle) for _ in range(200)]
     for thread in threads:
         thread.start()
     for _ in threads:
-        assert read.acquire(timeout=60)
+        assert read.acquire(timeout=300)
     assert db._engine._readers.opened <= 6
     done.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
 
 
 def test_a_store_in_inline_mode_has_every_row_indexed_by_its_commit(make_db: Any, db_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_its_identity_is_stable_and_it_may_be_used_from_any_thread_with_and_with
 
     def work(number: int) -> None:
         try:
-            barrier.wait(30)
+            barrier.wait(300)
             for turn in range(15):
                 if number % 2:
                     with s._lock:
@@ -178,7 +178,7 @@ def test_its_identity_is_stable_and_it_may_be_used_from_any_thread_with_and_with
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert errors == []
     assert s._conn is conn
     assert s.message_count("s") == 3 + 45

@@ -414,5 +414,5 @@ def test_a_lock_that_is_not_to_be_had_is_a_locked_error(make_db: Any, db_path: A
         assert isinstance(caught.value, errors.StoreBusyError)
         assert caught.value.waited >= 0.2
         assert db.get_messages("s") == []
-        holder.communicate("\n", timeout=60)
+        holder.communicate("\n", timeout=300)
     assert db.append_message("s", "user", "x") == 1

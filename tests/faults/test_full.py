@@ -93,7 +93,7 @@ def test_threads_that_share_a_commit_without_room_each_learn_what_became_of_thei
     start = threading.Barrier(8)
 
     def write() -> None:
-        start.wait(30)
+        start.wait(300)
         for _ in range(20):
             try:
                 stored.append(db.append_message("s", "user", TEXT))
@@ -104,7 +104,7 @@ def test_threads_that_share_a_commit_without_room_each_learn_what_became_of_thei
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
         assert not thread.is_alive()
     assert len(stored) + len(refused) == 160
     assert refused

@@ -91,7 +91,7 @@ db.close()
         new.create_session("n", "cli")
         new.append_message("n", "user", "new")
         wal = os.stat(f"{db_path}-wal").st_ino
-        assert program.communicate("\n", timeout=60)[0] == ""
+        assert program.communicate("\n", timeout=300)[0] == ""
         assert program.returncode == 0
         assert os.stat(f"{db_path}-wal").st_ino == wal
         new.append_message("n", "user", "newer")

@@ -319,7 +319,7 @@ def test_doctor_says_what_is_lacking_and_what_to_do(
     _full(path)
     command = [sys.executable, "-m", "hermes_state", "doctor", "--json", "--db", str(path)]
     with Program(command, {"PYTHONPATH": str(folders[kind])}) as running:
-        out, _ = running.process.communicate(timeout=60)
+        out, _ = running.process.communicate(timeout=300)
     assert running.process.returncode == 1
     (finding,) = [item for item in json.loads(out)["findings"] if item["about"] == "full-text search"]
     assert "no such" in json.dumps(finding)

@@ -24,7 +24,7 @@ PEER = '''
 import sqlite3, sys
 for line in sys.stdin:
     path, text = line.split()
-    conn = sqlite3.connect(path, timeout=0.2)
+    conn = sqlite3.connect(path, timeout=0.5)
     try:
         if text != "look":
             conn.execute("INSERT INTO messages(session_id, role, content, timestamp)"
@@ -106,6 +106,7 @@ own.execute("SELECT count(*) FROM messages").fetchone()
 counts = []
 for number in range(50):
     with SessionDB(path) as db:
+        db._engine._worker.stop()  # it may open one more connection or not
         db.append_message("s", "user", f"row {number}")
         db.search_messages("row")
     counts.append((len(descriptors()), _ofd_locks.kept()))
@@ -150,7 +151,7 @@ if child == 0:
     db = SessionDB(path)
     db._conn.execute("BEGIN IMMEDIATE")
     os.write(to_parent, b"x")
-    time.sleep(60)
+    time.sleep(600)
 os.read(rights, 1)
 db = SessionDB(path, patience=0.2)
 try:

@@ -69,7 +69,7 @@ def test_the_worker_does_not_spin_on_a_damaged_index(
 
     monkeypatch.setattr(type(db._engine.upkeep), "index_step", counted)
     db.append_message("s0", "user", "the first after the damage")
-    assert met.wait(30)
+    assert met.wait(300)
     for i in range(200):
         db.append_message("s0", "user", f"more {i}")
         db.search_messages("more")

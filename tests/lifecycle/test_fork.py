@@ -114,7 +114,7 @@ for n in range(15):
     assert wait_for(in_child(child)) == 0
 stop.set()
 for thread in threads:
-    thread.join(30)
+    thread.join(300)
 assert not lost, lost
 say(acknowledged=acknowledged)
 db.close()

@@ -96,7 +96,7 @@ db.create_session("s", "cli")
 inside, closing = threading.Event(), threading.Event()
 
 def close():
-    inside.wait(30)
+    inside.wait(300)
     closing.set()
     db.close()
 
@@ -106,7 +106,7 @@ again = []
 
 def work(conn):
     inside.set()
-    closing.wait(30)
+    closing.wait(300)
     if args[0] == "after its own close":
         db.close()
     again.append(SessionDB(path))
@@ -115,7 +115,7 @@ db._execute_write(work)
 again[0].append_message("s", "user", "by the second handle")
 assert len(again[0].search_messages("second")) == 1
 again[0].close()
-closer.join(30)
+closer.join(300)
 assert not closer.is_alive()
 say(done=True)
 """

@@ -61,7 +61,7 @@ db.create_session("s", "cli")
 db.append_message("s", "user", "left behind")
 os.kill(os.getpid(), 9)
 """
-    subprocess.run([sys.executable, "-c", script, str(db_path)], check=False, timeout=60)
+    subprocess.run([sys.executable, "-c", script, str(db_path)], check=False, timeout=300)
     assert Path(f"{db_path}-wal").stat().st_size
     with SessionDB(db_path) as db:
         assert not _anchored(db)
@@ -80,7 +80,7 @@ with SessionDB(sys.argv[1]) as db:
     db.set_meta("a", "b")
 """
     assert other.execute("SELECT COUNT(*) FROM state_meta").fetchone()[0] > 0
-    subprocess.run([sys.executable, "-c", script, str(db_path)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script, str(db_path)], check=True, timeout=300)
     assert _sidecars(db_path) == ["-wal", "-shm"]
     assert other.execute("SELECT value FROM state_meta WHERE key = 'a'").fetchone() == ("b",)
     other.close()

@@ -5,6 +5,7 @@ Beside ``v11_peer.py``, which is run as a script and so finds this module.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from typing import Any
 
@@ -92,8 +93,9 @@ CREATE TRIGGER IF NOT EXISTS {name}_update AFTER UPDATE ON messages BEGIN {delet
 
 
 def connect(path: str) -> sqlite3.Connection:
-    """One autocommit connection in WAL mode with a one-second busy timeout."""
-    conn = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
+    """One autocommit connection in WAL mode with a one-second busy timeout, or ``V11_TIMEOUT`` seconds."""
+    patience = float(os.environ.get("V11_TIMEOUT", "1.0"))
+    conn = sqlite3.connect(path, timeout=patience, isolation_level=None, check_same_thread=False)
     conn.row_factory = sqlite3.Row
     conn.execute("PRAGMA journal_mode=WAL")
     conn.execute("PRAGMA foreign_keys=ON")

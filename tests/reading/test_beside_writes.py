@@ -86,18 +86,18 @@ def test_a_read_goes_on_while_a_thread_holds_the_writer(store: Any, name: str) -
     def hold(conn: Any) -> None:
         conn.execute("UPDATE sessions SET model = 'm'")
         inside.set()
-        assert done.wait(60)
+        assert done.wait(300)
 
     writer = threading.Thread(target=lambda: store._write(hold, "test"))
     writer.start()
-    assert inside.wait(60)
+    assert inside.wait(300)
     try:
         READS[name](store)  # would wait for the writer, and time out with it, if it took its line
         assert not done.is_set()
         assert store.get_session("s")["model"] is None
     finally:
         done.set()
-        writer.join(60)
+        writer.join(300)
         for stream in store.streams:
             stream.close()
     assert store.get_session("s")["model"] == "m"
@@ -127,7 +127,7 @@ def test_reads_of_any_kind_leave_no_descriptor_behind(store: Any) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     # Six readers at most, of a file and its WAL each.
     assert count() <= before + 4 + 2 * 6
     assert store._engine._readers.opened <= 6
@@ -188,7 +188,7 @@ def test_in_delete_mode_readers_and_writers_of_many_threads_get_on(without_wal: 
 
     def work(number: int) -> None:
         try:
-            start.wait(60)
+            start.wait(300)
             for n in range(10):
                 if number % 2:
                     db.append_message("s", "user", f"thread{number} {n}")
@@ -202,7 +202,7 @@ def test_in_delete_mode_readers_and_writers_of_many_threads_get_on(without_wal: 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert not failed
     assert db.message_count() == 50
     assert db.search_messages("thread1", limit=-1)
@@ -225,7 +225,7 @@ def test_more_readers_than_connections_wait_for_one_another_and_all_are_served(s
     def long_read(conn: Any) -> int:
         found = int(conn.execute("SELECT count(*) FROM messages").fetchone()[0])
         inside.release()
-        assert done.wait(60)
+        assert done.wait(300)
         return found
 
     threads = [
@@ -234,12 +234,12 @@ def test_more_readers_than_connections_wait_for_one_another_and_all_are_served(s
     for thread in threads:
         thread.start()
     for _ in range(6):
-        assert inside.acquire(timeout=60)
+        assert inside.acquire(timeout=300)
     assert store._engine._readers.opened == 6
     store.append_message("s", "user", "while all are lent")  # the writer waits for none of them
     done.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert sorted(answers) == [20] * 6 + [21] * 4
     assert store._engine._readers.opened == 6
 

@@ -381,7 +381,7 @@ SessionDB(path).import_jsonl(args[0], progress=stop)
     path = tmp_path / "killed.db"
     with program(code, path, tmp_path / "in.jsonl", flushes) as running:
         running.ready().signal(signal.SIGKILL)
-        running.process.wait(timeout=60)
+        running.process.wait(timeout=300)
     other: SessionDB = make_db(path)
     half = other.message_count()
     assert 0 < half < 3000

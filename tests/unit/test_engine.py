@@ -31,7 +31,7 @@ def _in_threads(*functions: Callable[[], None]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(300)
         assert not thread.is_alive()
 
 
@@ -102,14 +102,14 @@ def test_groups_that_wait_are_stored_in_the_owners_transaction() -> None:
     def hold() -> None:
         with writer.exclusive(Patience(30), "hold"):
             first.set()
-            all_in_line.wait(30)
+            all_in_line.wait(300)
 
     def store() -> None:
-        first.wait(30)
+        first.wait(300)
         writer.store((1,), Patience(30), "store")
 
     def watch() -> None:
-        first.wait(30)
+        first.wait(300)
         while writer.waiting < 5:
             time.sleep(0)
         all_in_line.set()
@@ -156,11 +156,11 @@ def test_a_transaction_that_breaks_is_done_again_group_by_group() -> None:
     def hold() -> None:
         with writer.exclusive(Patience(30), "hold"):
             held.set()
-            go.wait(30)
+            go.wait(300)
 
     def store(name: str) -> Callable[[], None]:
         def run() -> None:
-            held.wait(30)
+            held.wait(300)
             try:
                 outcomes[name] = writer.store((name,), Patience(30), "store")
             except errors.StoreFullError:
@@ -169,7 +169,7 @@ def test_a_transaction_that_breaks_is_done_again_group_by_group() -> None:
         return run
 
     def watch() -> None:
-        held.wait(30)
+        held.wait(300)
         while writer.waiting < 3:
             time.sleep(0)
         go.set()
@@ -193,14 +193,14 @@ def test_a_shared_transaction_is_bounded_in_rows() -> None:
     def hold() -> None:
         with writer.exclusive(Patience(30), "hold"):
             held.set()
-            go.wait(30)
+            go.wait(300)
 
     def store() -> None:
-        held.wait(30)
+        held.wait(300)
         assert len(writer.store((0,) * half, Patience(30), "store")) == half
 
     def watch() -> None:
-        held.wait(30)
+        held.wait(300)
         while writer.waiting < 5:
             time.sleep(0)
         go.set()
@@ -218,17 +218,17 @@ def test_a_thread_whose_patience_ends_leaves_the_line_and_the_next_one_is_served
     def hold() -> None:
         with writer.exclusive(Patience(30), "hold"):
             held.set()
-            go.wait(30)
+            go.wait(300)
 
     def impatient() -> None:
-        held.wait(30)
+        held.wait(300)
         with pytest.raises(errors.StoreBusyError, match="database is locked") as caught:
             writer.store((1,), Patience(0.05), "append_message")
         seen.append(caught.value.waited)
         go.set()
 
     def patient() -> None:
-        held.wait(30)
+        held.wait(300)
         seen.append(writer.run(lambda conn: "done", Patience(30), "run"))
 
     _in_threads(hold, impatient, patient)
@@ -245,11 +245,11 @@ def test_the_line_is_fair() -> None:
     def hold() -> None:
         with writer.exclusive(Patience(30), "hold"):
             held.set()
-            go.wait(30)
+            go.wait(300)
 
     holder = threading.Thread(target=hold)
     holder.start()
-    held.wait(30)
+    held.wait(300)
     waiters = []
     for number in range(6):
         thread = threading.Thread(
@@ -261,7 +261,7 @@ def test_the_line_is_fair() -> None:
             time.sleep(0)
     go.set()
     for thread in [holder, *waiters]:
-        thread.join(30)
+        thread.join(300)
     assert order == list(range(6))
 
 
@@ -290,28 +290,28 @@ def test_the_gate_waits_for_those_inside_and_keeps_newcomers_out() -> None:
     def worker() -> None:
         with gate.enter(), gate.enter():
             inside.set()
-            leave.wait(30)
+            leave.wait(300)
             events.append("left")
 
     def closer() -> None:
-        inside.wait(30)
+        inside.wait(300)
         assert not gate.shut(0.01)
         gate.open()
         leave.set()
         assert gate.shut(30)
         events.append("shut")
         shut.set()
-        tried.wait(30)
+        tried.wait(300)
         events.append("opened")
         gate.open()
 
     def newcomer() -> None:
-        shut.wait(30)
+        shut.wait(300)
         with gate.enter():
             events.append("entered")
 
     def other() -> None:
-        shut.wait(30)
+        shut.wait(300)
         gate.open()  # who has not shut it does not open it
         tried.set()
 
@@ -334,7 +334,7 @@ def test_readers_are_bounded_and_reused() -> None:
     barrier = threading.Barrier(4)
 
     def read() -> None:
-        barrier.wait(30)
+        barrier.wait(300)
         for _ in range(20):
             with pool.lend() as conn:
                 conn.execute("SELECT 1").fetchall()

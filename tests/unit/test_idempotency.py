@@ -40,14 +40,14 @@ def test_threads_that_send_the_same_key_at_once_store_once(db: Any) -> None:
     ids: list[int] = []
 
     def send() -> None:
-        barrier.wait(30)
+        barrier.wait(300)
         ids.append(db.append_message("s", "user", "x", idempotency_key="k"))
 
     threads = [threading.Thread(target=send) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(300)
     assert len(ids) == 8
     assert len(set(ids)) == 1
     assert db.message_count("s") == 1

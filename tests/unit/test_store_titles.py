@@ -247,7 +247,7 @@ def test_two_processes_that_want_one_title_at_once_are_both_served(tmp_path: Pat
         assert peer.stdin is not None
         peer.stdin.write("\n")
         peer.stdin.flush()
-    got = sorted(peer.communicate(timeout=60)[0].strip() for peer in peers)
+    got = sorted(peer.communicate(timeout=300)[0].strip() for peer in peers)
     assert got == ["foo", "foo #2"]
 
 
