@@ -173,21 +173,15 @@ class Worker:
                 said = ""
             except errors.StoreBusyError:
                 # Another process has the lock: its turn, then ours.
-                self._pause(_AFTER_BUSY_S)
+                self._stop.wait(_AFTER_BUSY_S)
                 self._wake.set()
             except (apsw.Error, errors.HermesStateError) as error:
                 # Nothing is lost: the rows stay above the watermark, for the next step, search or open.
                 level = logging.DEBUG if str(error) == said else logging.WARNING
                 said = str(error)
                 log.log(level, "background work failed, trying again in %.0f s: %s", _RETRY_AFTER_S, said)
-                self._pause(_RETRY_AFTER_S)
+                self._stop.wait(_RETRY_AFTER_S)
                 self._wake.set()
-
-    def _pause(self, seconds: float) -> None:
-        """Sleep in short pieces, so that ``stop`` never waits long."""
-        deadline = time.monotonic() + seconds
-        while not self._stop.is_set() and (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(left, 0.05))
 
     def _work(self) -> None:
         """Index and checkpoint until there is nothing to do."""
@@ -197,7 +191,7 @@ class Worker:
             turn_in = min(quiet_in, self._next_turn - time.monotonic())
             if turn_in > 0 and self._backlog < BACKLOG_ROWS:
                 self._checkpoint_if_due()
-                time.sleep(turn_in)
+                self._stop.wait(turn_in)
                 continue
             self._wake.clear()
             more = self._step()
