@@ -79,9 +79,16 @@ def searchable(content: str | None, tool_name: str | None, tool_calls: str | Non
             body = "\n".join(_parts(json.loads(body[6:])))
     calls = tool_calls or ""
     if "\\u" in calls:
-        calls = re.sub(r"(?<!\\)\\+u([0-9a-f]{4})", lambda m: chr(int(m[1], 16)), calls)
-        calls = calls.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        calls = re.sub(r"(?<!\\)\\+u([0-9a-f]{4})", _unescaped, calls)
+        calls = calls.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        calls = re.sub("[\ud800-\udfff]", lambda lone: f"\\u{ord(lone[0]):04x}", calls)
     return f"{body} {tool_name or ''} {calls}".replace("\x00", " ")
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    """The character of an escape; those that JSON must escape stay as they are."""
+    code = int(found[1], 16)
+    return found[0] if code < 0x20 or code in (0x22, 0x5C, 0x7F) else chr(code)
 
 
 def _parts(value: object) -> list[str]:

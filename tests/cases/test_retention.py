@@ -70,7 +70,7 @@ def test_a_live_conversation_keeps_its_ancestors_and_a_dead_one_goes_whole(db: A
         aged(db, f"{name}1", 200)
         db._conn.execute(
             "UPDATE sessions SET end_reason = 'compression', ended_at = ? WHERE id = ?",
-            (time.time() - 200 * DAY, f"{name}0"),
+            (db.get_session(f"{name}1")["started_at"], f"{name}0"),
         )
         db._conn.execute("UPDATE sessions SET parent_session_id = ? WHERE id = ?", (f"{name}0", f"{name}1"))
     db.reopen_session("live1")

@@ -13,7 +13,7 @@ OWNER = """
 import sys
 from hermes_state import SessionDB
 path, session = sys.argv[1:]
-with SessionDB(path) as db:
+with SessionDB(path, patience=600) as db:
     print("READY", flush=True)
     sys.stdin.readline()
     for number in range(20):

@@ -15,7 +15,7 @@ import pytest
 from command_line import ROOT, answer, process, run
 
 from hermes_state import SessionDB, errors
-from hermes_state.cli import failures, stores
+from hermes_state.cli import diagnosis_file, failures, stores
 from hermes_state.cli.commands import COMMANDS, root
 
 PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -129,10 +129,13 @@ def test_a_reader_that_goes_away_ends_the_command_without_a_word(home: Path) -> 
             assert command.stderr.read() == "", arguments
 
 
-def test_a_gateway_goes_on_while_every_command_runs(store: Path, tmp_path: Path) -> None:
+def test_a_gateway_goes_on_while_every_command_runs(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis_file, "LOCK_WAIT_MS", 300_000)  # the gateway's disk may be slow
     program = (
         "import sys; from hermes_state import SessionDB\n"
-        "db = SessionDB(sys.argv[1], patience=30); db.ensure_session('live', 'gateway')\n"
+        "db = SessionDB(sys.argv[1], patience=600); db.ensure_session('live', 'gateway')\n"
         "print('READY', flush=True)\n"
         "for line in sys.stdin: print(db.append_message('live', 'user', 'live words'), flush=True)\n"
         "db.close()"

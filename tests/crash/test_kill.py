@@ -111,15 +111,15 @@ db.create_session("live", "cli")
 say(begun=True, id=db.append_message("live", "user", "kept"))
 db.prune_sessions(0)
 say(done=True)
-time.sleep(60)
+time.sleep(600)
 """
 )
 
 
-def _kill(code: str, path: Path, indexing: str, seed: int, longest: float) -> list[Any]:
-    """Run ``code`` and kill it at a random moment; everything that it acknowledged."""
+def _kill(code: str, path: Path, indexing: str, seed: int, longest: float, *, after: int = 1) -> list[Any]:
+    """Run ``code`` and kill it at a random moment ``after`` so many answers; all that it acknowledged."""
     with program(code, path, indexing, seed) as running:
-        said = [running.answer()]
+        said = [running.answer() for _ in range(after)]
         time.sleep(random.Random(seed).uniform(0, longest))
         return said + running.kill()
 
@@ -148,7 +148,7 @@ def test_what_was_acknowledged_before_a_kill_is_there_and_found(
     path = tmp_path / "state.db"
     acknowledged: set[int] = set()
     for seed in range(4):
-        acknowledged |= _ids(_kill(code, path, indexing, seed, 0.4))
+        acknowledged |= _ids(_kill(code, path, indexing, seed, 0.4, after=8))
         if seed % 2:
             found = _found(path, word)
             assert acknowledged <= found
@@ -161,7 +161,7 @@ def test_what_was_acknowledged_before_a_kill_is_there_and_found(
 def test_a_batch_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     for seed in range(3):
-        _kill(BATCH, path, "background", seed, 0.3)
+        _kill(BATCH, path, "background", seed, 0.3, after=2)
     with SessionDB(path) as db:
         rows = db.get_messages("s")
     batches: dict[str, int] = {}

@@ -234,7 +234,9 @@ def test_a_copy_with_its_wal_of_an_open_store_opens_and_has_every_row(tmp_path: 
     code = """
 db = SessionDB(path)
 db.create_session("s", "cli")
-say(ids=db.append_messages("s", [{"role": "user", "content": f"row {n}"} for n in range(30)]))
+ids = db.append_messages("s", [{"role": "user", "content": f"row {n}"} for n in range(30)])
+db._engine._worker.stop()  # a checkpoint between the two copies would be another test
+say(ids=ids)
 sys.stdin.readline()
 os._exit(0)
 """

@@ -15,6 +15,7 @@ import pytest
 
 import hermes_state
 from hermes_state import SessionDB, errors
+from hermes_state.engine import damage as index_damage
 
 WARNING = "a full-text index is damaged"
 
@@ -58,16 +59,21 @@ def test_the_worker_does_not_spin_on_a_damaged_index(
     steps = 0
     met = threading.Event()
     original = type(db._engine.upkeep).index_step
+    meet = type(db._engine.damage).met
 
     def counted(upkeep: Any, *how: Any, **options: Any) -> tuple[int, float]:
         nonlocal steps
         steps += 1
-        try:
-            return original(upkeep, *how, **options)
-        finally:
-            met.set()
+        return original(upkeep, *how, **options)
+
+    def noted(known: Any, error: BaseException) -> bool:
+        is_damage = meet(known, error)
+        met.set()
+        return is_damage
 
     monkeypatch.setattr(type(db._engine.upkeep), "index_step", counted)
+    monkeypatch.setattr(type(db._engine.damage), "met", noted)
+    monkeypatch.setattr(index_damage, "RETRY_AFTER_S", 1e9)
     db.append_message("s0", "user", "the first after the damage")
     assert met.wait(300)
     for i in range(200):

@@ -83,4 +83,5 @@ def test_a_file_twenty_times_as_long_takes_no_more_memory(
     few = peak(write, small * MEGABYTE, tmp_path / "small", runs)
     many = peak(write, large * MEGABYTE, tmp_path / "large", runs)
     print(f"peak memory: {few:.1f} MB for {small} MB, {many:.1f} MB for {large} MB: {many / few:.2f}")
-    assert many < 1.25 * few
+    # What varies is how long a checkpoint keeps memory; a tenth of the text would be far more.
+    assert many < 1.25 * few + 15

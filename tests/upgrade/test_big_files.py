@@ -11,7 +11,7 @@ import pytest
 from processes import fixtures, program, sound
 
 from hermes_state import SessionDB
-from hermes_state.engine import progress, upkeep
+from hermes_state.engine import progress, upkeep, worker
 
 pytestmark = pytest.mark.slow
 MESSAGES = 20_000
@@ -57,10 +57,10 @@ def test_the_store_is_in_use_before_the_index_is_complete_and_tells_how_far_it_i
 ) -> None:
     monkeypatch.setattr(progress, "LOG_EVERY_S", 0.0)
     monkeypatch.setattr(upkeep, "OPEN_INDEX_S", 0.0)
+    monkeypatch.setattr(worker.Worker, "_start", lambda self: None)
     caplog.set_level(logging.INFO, "hermes_state")
     seen: list[tuple[int, int]] = []
     with SessionDB(old, on_upgrade_progress=lambda done, total: seen.append((done, total))) as db:
-        db._engine._worker.stop()
         first = db.append_message("fx_0001", "user", "appended during the upgrade")
         told = db.store_info()
         assert told["index_pending"] is True

@@ -27,6 +27,8 @@ db.close()
 
 KILLED_AT_STATEMENT = """
 import apsw
+from hermes_state.engine import upkeep
+upkeep.OPEN_INDEX_S = 600.0  # the open does all of it, so that each run has the same statements
 limit, seen = int(args[0]), 0
 
 def count(cursor, sql, bindings):
