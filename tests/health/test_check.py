@@ -51,6 +51,12 @@ def test_an_older_file_that_was_never_opened_lacks_things_and_is_not_damaged(
     assert report["verdict"] == "schema"
     assert {problem["kind"] for problem in report["problems"]} == {"schema"}
     assert path.read_bytes() == before
+    told = {problem["where"]: problem["detail"] for problem in report["problems"]}
+    with closing(sqlite3.connect(path)) as conn:
+        tables = {name for (name,) in conn.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    lacking = {name for name in ("sessions", "messages", "state_meta") if "column" in told.get(name, "")}
+    assert lacking <= tables, "a table that is not there has no columns"
+    assert all("missing; opening the store makes it" in told[name] for name in {"state_meta"} - tables)
 
 
 def test_a_pending_row_is_no_drift(db_path: Path, make_db: Any) -> None:

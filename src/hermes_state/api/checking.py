@@ -129,8 +129,10 @@ class Examination:
         self._tables = [table for table in health.TABLES if table in found.objects]
         if "state_meta" in found.objects:
             self.report["trigram"] = tables.trigram_mode(conn)
-        for table, name in found.missing:
-            self._add("schema", table, 1, [name], f"the column {name} is missing")
+        for table in self._tables:
+            if names := [name for owner, name in found.missing if owner == table]:
+                what = f"the column {names[0]} is" if len(names) == 1 else f"{len(names)} columns are"
+                self._add("schema", table, len(names), names, f"{what} missing; opening the store mends it")
         for table in found.stale_fts:
             self._add("schema", table, 1, [], "the full-text table is missing or not as version 11 has it")
         for name in migrate.missing_objects(found):
