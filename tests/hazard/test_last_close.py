@@ -188,6 +188,133 @@ say(done=True)
 """
 
 
+MANY_FORKS = """
+own = made(path)
+own.execute("BEGIN IMMEDIATE")
+own.execute(INSERT, ("own-one",))
+db = SessionDB(path)
+for number in range(70):
+    assert db.message_count() == 0
+    child = os.fork()
+    if child == 0:
+        os._exit(_ofd_locks.kept())
+    assert os.waitpid(child, 0)[1] == 0
+    assert another_process_stores(path, "other") == "database is locked", number
+db.close()
+own.execute("COMMIT")
+own.close()
+assert seen_by_others(path) == ["own-one"]
+say(done=True)
+"""
+
+CHILD_CLOSES_ALL = """
+import socket
+own = made(path)
+own.execute("SELECT count(*) FROM messages").fetchone()
+with SessionDB(path) as db:
+    db.append_message("s", "user", "parent")
+assert _ofd_locks.kept() > 0
+child = os.fork()
+if child == 0:
+    # As a daemon does; its own descriptors get the numbers then.
+    os.closerange(3, 1024)
+    pairs = [socket.socketpair() for _ in range(6)]
+    with SessionDB(path) as db:
+        db.append_message("s", "user", "child")
+    for one, other in pairs:
+        one.send(b"x")
+        assert other.recv(1) == b"x"
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+own.execute(INSERT, ("own",))
+own.close()
+assert seen_by_others(path) == ["child", "own", "parent"]
+say(done=True)
+"""
+
+NUMBERS_TAKEN = """
+own = made(path)
+own.execute("SELECT count(*) FROM messages").fetchone()
+with SessionDB(path) as db:
+    db.append_message("s", "user", "ours")
+own.close()
+numbers = [int(n) for n in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{n}")
+           and os.readlink(f"/proc/self/fd/{n}").startswith(path)]
+assert len(numbers) == _ofd_locks.kept() > 0
+for number in numbers:
+    os.close(number)  # somebody closes what is not his
+logs = [open(f"{path}.log{number}", "w+b") for number in range(len(numbers))]
+with SessionDB(path) as db:
+    db.append_message("s", "user", "again")
+for log in logs:
+    log.write(b"x")
+    log.flush()
+    assert os.path.getsize(log.name) == 1
+assert seen_by_others(path) == ["again", "ours"]
+say(done=True)
+"""
+
+NO_DESCRIPTORS = """
+import resource
+own = made(path)
+own.execute("BEGIN IMMEDIATE")
+own.execute(INSERT, ("own-one",))
+SessionDB(path).close()
+other = path + ".other"
+made(other).close()
+assert another_process_stores(path, "other") == "database is locked"
+db = SessionDB(other)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+held = []
+try:
+    while True:
+        held.append(os.open("/dev/null", os.O_RDONLY))
+except OSError:
+    pass
+db.close()
+for number in held:
+    os.close(number)
+assert another_process_stores(path, "other") == "database is locked"
+own.execute("COMMIT")
+own.close()
+assert seen_by_others(path) == ["own-one"]
+say(done=True)
+"""
+
+NO_STDIN = """
+own = made(path)
+own.execute("SELECT count(*) FROM messages").fetchone()
+os.close(0)
+for number in range(5):
+    with SessionDB(path) as db:
+        db.append_message("s", "user", f"ours-{number}")
+assert len(os.listdir("/proc/self/fd")) < 30
+own.execute(INSERT, ("own",))
+own.close()
+assert seen_by_others(path) == [*(f"ours-{number}" for number in range(5)), "own"]
+say(done=True)
+"""
+
+OUTLIVED = """
+import apsw
+for number in range(ROUNDS):
+    file = f"{path}{number}"
+    own = made(file)
+    own.execute("SELECT count(*) FROM messages").fetchone()
+    db = SessionDB(file)
+    db.append_message("s", "user", "ours")
+    mine = apsw.Connection(file)
+    mine.execute("SELECT count(*) FROM messages").fetchall()
+    db.close()
+    mine.close()  # unlocks by a descriptor that never locked
+    assert another_process_stores(file, "other") == "stored"
+    own.execute(INSERT, ("own",))
+    assert seen_by_others(file) == ["other", "ours", "own"]
+    own.close()
+say(done=True)
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
@@ -197,6 +324,12 @@ say(done=True)
         pytest.param(COUNTED, id="descriptors are used again"),
         pytest.param(MANY_FILES, id="descriptors are bounded"),
         pytest.param(FORKED, id="a fork shares no lock"),
+        pytest.param(MANY_FORKS, id="many forks"),
+        pytest.param(CHILD_CLOSES_ALL, id="a child closes all descriptors"),
+        pytest.param(NUMBERS_TAKEN, id="their numbers are taken by others"),
+        pytest.param(NO_DESCRIPTORS, id="none is left to look with"),
+        pytest.param(NO_STDIN, id="standard input was closed"),
+        pytest.param(OUTLIVED, id="another connection outlives the store"),
         pytest.param(DELETED, id="a deleted file is gone"),
     ],
 )

@@ -41,6 +41,7 @@ cdef extern from *:
     #include <stdarg.h>
     #include <stdlib.h>
     #include <string.h>
+    #include <sys/resource.h>
     #include <sys/stat.h>
     #include <unistd.h>
 
@@ -55,6 +56,7 @@ cdef extern from *:
 
     #define HS_FILES 4096
     #define HS_KEPT 64
+    #define HS_TRIED 1048576
 
     enum { HS_UNKNOWN = 0, HS_POSIX = 1, HS_OFD = 2 };
     enum { HS_NOT_OURS = 0, HS_MAIN = 1, HS_SHM = 2, HS_IS_KEPT = 3 };
@@ -146,38 +148,55 @@ cdef extern from *:
     }
 
     /* Descriptors that are kept open without a lock; the oldest first. ``access`` is how each was opened,
-       -1 for one that a fork has made common to two processes: nobody may lock through it again. */
+       -1 for one that is not to be used again. */
     static struct hs_kept { int fd, role, access; dev_t device; ino_t inode; int wanted; } hs_kept[HS_KEPT];
     static int hs_kept_count;
     static pthread_mutex_t hs_keeping = PTHREAD_MUTEX_INITIALIZER;
 
+    /* Whether the number is still that file's: a program may close descriptors that are not its own. */
+    static int hs_is_still(int at) {
+        struct stat now;
+        return !fstat(hs_kept[at].fd, &now) && now.st_ino == hs_kept[at].inode
+            && now.st_dev == hs_kept[at].device;
+    }
+
     static void hs_before_fork(void) { pthread_mutex_lock(&hs_keeping); }
 
-    static void hs_after_fork(void) {
-        int i;
-        for (i = 0; i < hs_kept_count; i++) hs_kept[i].access = -1;
+    static void hs_after_fork(void) { pthread_mutex_unlock(&hs_keeping); }
+
+    /* A child has no POSIX locks yet that a close could drop, and shares each descriptor's locks with its
+       parent: it closes what is kept, and gives up no lock by what it has inherited. */
+    static void hs_after_fork_in_child(void) {
+        while (hs_kept_count > 0)
+            if (hs_is_still(--hs_kept_count)) hs_close_before(hs_kept[hs_kept_count].fd);
+        memset(hs_ours, HS_NOT_OURS, sizeof hs_ours);
         pthread_mutex_unlock(&hs_keeping);
     }
 
     /* Whether this process has the file open by a descriptor that is not APSW's SQLite's; notes that at the kept
-       ones of all files too. Where there is no /proc to look in, 0, and nothing is kept. */
+       ones of all files too. Without /proc, or a descriptor to look into it by, every number is tried. */
     static int hs_others_have(dev_t device, ino_t inode) {
         DIR *folder = opendir("/proc/self/fd");
         struct dirent *entry;
         struct stat found;
-        int i, fd, have = 0;
+        struct rlimit limit;
+        int i, fd = -1, have = 0, last = 0;
         for (i = 0; i < hs_kept_count; i++) hs_kept[i].wanted = 0;
-        if (!folder) return 0;
-        while ((entry = readdir(folder))) {
-            if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
-            fd = atoi(entry->d_name);
+        if (!folder)
+            last = getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur > HS_TRIED ? HS_TRIED : (int)limit.rlim_cur;
+        for (;;) {
+            if (folder) {
+                if (!(entry = readdir(folder))) break;
+                if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
+                fd = atoi(entry->d_name);
+            } else if (++fd >= last) break;
             if (fd < HS_FDS && hs_ours[fd] != HS_NOT_OURS) continue;
             if (fstat(fd, &found) || !S_ISREG(found.st_mode)) continue;
             have |= found.st_ino == inode && found.st_dev == device;
             for (i = 0; i < hs_kept_count; i++)
                 hs_kept[i].wanted |= found.st_ino == hs_kept[i].inode && found.st_dev == hs_kept[i].device;
         }
-        closedir(folder);
+        if (folder) closedir(folder);
         return have;
     }
 
@@ -188,9 +207,9 @@ cdef extern from *:
     }
 
     static void hs_close_kept(int at) {
-        int fd = hs_kept[at].fd;
+        int fd = hs_kept[at].fd, still = hs_is_still(at);
         hs_forget_kept(at);
-        hs_close_before(fd);
+        if (still) hs_close_before(fd);
     }
 
     static void hs_close_unwanted(void) {
@@ -213,10 +232,19 @@ cdef extern from *:
         struct flock all;
         struct stat found;
         int keep;
-        if (fstat(fd, &found)) return 0;
+        if (fstat(fd, &found) || found.st_nlink == 0) return 0;
+        memset(&all, 0, sizeof all);
+        all.l_type = F_WRLCK;
+        all.l_whence = SEEK_SET;
+        /* Nobody has a lock; this process has one; or somebody else's may hide one of this process. */
+        keep = hs_fcntl_before(fd, F_OFD_GETLK, &all) ? -1
+            : all.l_type == F_UNLCK ? 0 : all.l_pid == getpid() ? 1 : -1;
+        if (keep == 0) return 0;
         pthread_mutex_lock(&hs_keeping);
-        keep = hs_others_have(found.st_dev, found.st_ino) && found.st_nlink > 0;
-        hs_close_unwanted();
+        if (keep < 0) {
+            keep = hs_others_have(found.st_dev, found.st_ino);
+            hs_close_unwanted();
+        }
         if (keep) {
             memset(&all, 0, sizeof all);
             all.l_type = F_UNLCK;
@@ -228,7 +256,8 @@ cdef extern from *:
             memset(hs_kept + hs_kept_count, 0, sizeof *hs_kept);
             hs_kept[hs_kept_count].fd = fd;
             hs_kept[hs_kept_count].role = role;
-            hs_kept[hs_kept_count].access = fcntl(fd, F_GETFL) & O_ACCMODE;
+            /* SQLite takes no descriptor below 3, and would be given it again and again. */
+            hs_kept[hs_kept_count].access = fd < 3 ? -1 : fcntl(fd, F_GETFL) & O_ACCMODE;
             hs_kept[hs_kept_count].device = found.st_dev;
             hs_kept[hs_kept_count++].inode = found.st_ino;
             hs_kind[fd] = HS_UNKNOWN;
@@ -249,7 +278,7 @@ cdef extern from *:
         pthread_mutex_lock(&hs_keeping);
         for (i = hs_kept_count - 1; i >= 0 && fd < 0; i--)
             if (hs_kept[i].inode == found.st_ino && hs_kept[i].device == found.st_dev
-                && hs_kept[i].access == wanted) {
+                && hs_kept[i].access == wanted && hs_is_still(i)) {
                 fd = hs_kept[i].fd;
                 role = hs_kept[i].role;
                 hs_forget_kept(i);
@@ -266,7 +295,10 @@ cdef extern from *:
         char main_file[4096];
         size_t length = path ? strlen(path) : 0;
         int is_shm = length > 4 && length - 4 < sizeof main_file && !strcmp(path + length - 4, "-shm");
-        int saved = errno, fd = path ? hs_kept_for(path, flags) : -1;
+        /* A new one may have the inode number of a watched file that is gone. */
+        int is_log = length > 4 && (!strcmp(path + length - 4, "-wal")
+                                    || (length > 8 && !strcmp(path + length - 8, "-journal")));
+        int saved = errno, fd = path && !is_log ? hs_kept_for(path, flags) : -1;
         errno = saved;
         if (fd >= 0) return fd;
         fd = hs_open_before(path, flags, mode);
@@ -281,7 +313,7 @@ cdef extern from *:
                 hs_watch((unsigned long long)found.st_dev, (unsigned long long)found.st_ino);
         }
         if (fd < HS_FDS)
-            hs_ours[fd] = (unsigned char)(!hs_is_watched(fd) ? HS_NOT_OURS : is_shm ? HS_SHM : HS_MAIN);
+            hs_ours[fd] = (unsigned char)(is_log || !hs_is_watched(fd) ? HS_NOT_OURS : is_shm ? HS_SHM : HS_MAIN);
         errno = saved;
         return fd;
     }
@@ -294,13 +326,27 @@ cdef extern from *:
         return HS_POSIX;
     }
 
+    /* SQLite unlocks a file by the descriptor of whichever connection is the last one. A POSIX unlock where
+       it has no such lock would drop those of others in this process. */
+    static int hs_kind_of_release(int fd) {
+        struct stat own, found;
+        unsigned char *at = hs_kind;
+        if (hs_ours[fd] == HS_NOT_OURS || fstat(fd, &own)) return HS_POSIX;
+        while ((at = memchr(at, HS_POSIX, (size_t)(hs_kind + HS_FDS - at)))) {
+            if (!fstat((int)(at - hs_kind), &found) && found.st_ino == own.st_ino && found.st_dev == own.st_dev)
+                return HS_POSIX;
+            if (++at == hs_kind + HS_FDS) break;
+        }
+        return HS_OFD;
+    }
+
     static int hs_locking(int fd, int cmd, struct flock *lock) {
         struct flock own = *lock;
         int saved, result, kind = HS_POSIX;
         int release = cmd == F_SETLK && lock->l_type == F_UNLCK;
         if (fd >= 0 && fd < HS_FDS) {
             kind = hs_kind[fd];
-            if (kind == HS_UNKNOWN) kind = release ? HS_POSIX : hs_kind_of(fd, lock);
+            if (kind == HS_UNKNOWN) kind = release ? hs_kind_of_release(fd) : hs_kind_of(fd, lock);
         }
         if (kind != HS_OFD) {
             result = hs_fcntl_before(fd, cmd, lock);
@@ -366,7 +412,7 @@ cdef extern from *:
             vfs->xSetSystemCall(vfs, "close", (hs_syscall)hs_close_before);
             return HS_ERROR;
         }
-        pthread_atfork(hs_before_fork, hs_after_fork, hs_after_fork);
+        pthread_atfork(hs_before_fork, hs_after_fork, hs_after_fork_in_child);
         hs_installed = 1;
         return HS_OK_LOAD_PERMANENTLY;
     }
