@@ -39,11 +39,12 @@ def test_a_call_on_a_file_that_went_away_is_an_error_and_nothing_is_lost_in_sile
     # The worker opens its connection for checkpoints when the name leads elsewhere already.
     monkeypatch.setattr(db._engine._worker, "_checkpoint", late)
     _stored(db)
+    assert len(db.search_messages("stored")) == 1  # all is indexed: a checkpoint is what is left to do
     os.rename(db_path, f"{db_path}.old")
     if how == "replaced":
         shutil.copyfile(f"{db_path}.old", db_path)
     gone.set()
-    looked.wait()
+    assert looked.wait(300)
     for write in (
         lambda: db.append_message("s", "user", "lost?"),
         lambda: db.append_messages("s", [{"role": "user", "content": "lost?"}]),
