@@ -56,6 +56,11 @@ def made(file):
         db.create_session("s", "cli")
     return sqlite3.connect(file, isolation_level=None, timeout=0)
 
+def idle(file):
+    own = made(file)
+    own.execute("SELECT count(*) FROM messages").fetchone()
+    return own
+
 def descriptors():
     gc.collect()
     found = []
@@ -87,8 +92,7 @@ say(done=True)
 IDLE = """
 for number in range(ROUNDS):
     file = f"{path}{number}"
-    own = made(file)
-    own.execute("SELECT count(*) FROM messages").fetchone()
+    own = idle(file)
     for turn in range(2):
         with SessionDB(file) as db:
             db.append_message("s", "user", f"ours-{turn}")
@@ -101,8 +105,7 @@ say(done=True)
 """
 
 COUNTED = """
-own = made(path)
-own.execute("SELECT count(*) FROM messages").fetchone()
+own = idle(path)
 counts = []
 for number in range(50):
     with SessionDB(path) as db:
@@ -123,8 +126,7 @@ say(done=True)
 MANY_FILES = """
 owns = []
 for number in range(100):
-    owns.append(made(f"{path}{number}"))
-    owns[-1].execute("SELECT count(*) FROM messages").fetchone()
+    owns.append(idle(f"{path}{number}"))
     with SessionDB(f"{path}{number}") as db:
         db.append_message("s", "user", "row")
 assert 0 < _ofd_locks.kept() <= 64
@@ -138,8 +140,7 @@ say(done=True)
 """
 
 FORKED = """
-own = made(path)
-own.execute("SELECT count(*) FROM messages").fetchone()
+own = idle(path)
 with SessionDB(path) as db:
     db.append_message("s", "user", "before")
 kept = _ofd_locks.kept()
@@ -171,8 +172,7 @@ say(done=True)
 """
 
 DELETED = """
-own = made(path)
-own.execute("SELECT count(*) FROM messages").fetchone()
+own = idle(path)
 SessionDB(path).close()
 assert _ofd_locks.kept() > 0
 for end in ("", "-wal", "-shm"):
@@ -209,8 +209,7 @@ say(done=True)
 
 CHILD_CLOSES_ALL = """
 import socket
-own = made(path)
-own.execute("SELECT count(*) FROM messages").fetchone()
+own = idle(path)
 with SessionDB(path) as db:
     db.append_message("s", "user", "parent")
 assert _ofd_locks.kept() > 0
@@ -233,8 +232,7 @@ say(done=True)
 """
 
 NUMBERS_TAKEN = """
-own = made(path)
-own.execute("SELECT count(*) FROM messages").fetchone()
+own = idle(path)
 with SessionDB(path) as db:
     db.append_message("s", "user", "ours")
 own.close()
@@ -282,8 +280,7 @@ say(done=True)
 """
 
 NO_STDIN = """
-own = made(path)
-own.execute("SELECT count(*) FROM messages").fetchone()
+own = idle(path)
 os.close(0)
 for number in range(5):
     with SessionDB(path) as db:
@@ -299,8 +296,7 @@ OUTLIVED = """
 import apsw
 for number in range(ROUNDS):
     file = f"{path}{number}"
-    own = made(file)
-    own.execute("SELECT count(*) FROM messages").fetchone()
+    own = idle(file)
     db = SessionDB(file)
     db.append_message("s", "user", "ours")
     mine = apsw.Connection(file)
